@@ -43,6 +43,8 @@ mod pair;
 mod pipes;
 mod place;
 mod report;
+mod scale;
+mod scale_part;
 mod scratch;
 mod servers;
 mod stop;
@@ -75,6 +77,17 @@ enum Suite {
     Fs(FsOptions),
     /// Hare's thirteen workloads, by one process and several, compared with tmpfs.
     Workloads(hare::Options),
+    /// What more processes at once bring, mostly in one directory or with one file, compared with
+    /// tmpfs.
+    Scale(scale::Options),
+    /// One process of a row of `scale`, in the working directory.
+    #[command(hide = true)]
+    ScalePart {
+        /// The row.
+        name: String,
+        /// Which of its processes.
+        index: u32,
+    },
     /// Common commands on a tree of some 10,000 entries, compared with tmpfs.
     Commands(hare::Options),
     /// Pipes in shared memory, in one process and between several, compared with the host's.
@@ -192,6 +205,9 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::Part { name, index } => {
             workloads::find(&name)?.part(index).map(|()| ExitCode::SUCCESS)
         }
+        Suite::ScalePart { name, index } => {
+            scale_part::find(&name)?.play(index).map(|()| ExitCode::SUCCESS)
+        }
         Suite::Flow { role, name, count } => {
             flow::find(&name)?.play(role, count).map(|()| ExitCode::SUCCESS)
         }
@@ -217,6 +233,7 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::Pipes(options) => measure(|| pipes::run(&options)),
         Suite::Fs(options) => measure(|| measure_all(&options)),
         Suite::Workloads(options) => measure(|| hare::run(&options, hare::Suite::Hares)),
+        Suite::Scale(options) => measure(|| scale::run(&options)),
         Suite::Commands(options) => measure(|| hare::run(&options, hare::Suite::Commands)),
     }
 }

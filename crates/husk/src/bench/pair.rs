@@ -116,6 +116,12 @@ impl Drop for Worker {
     }
 }
 
+/// One round of a row of `scale`: each side once.
+pub struct Turns {
+    pub native: Spent,
+    pub husk: Spent,
+}
+
 /// A native worker, a second one as control, and one in an image.
 pub struct Pair {
     native: Worker,
@@ -238,6 +244,27 @@ impl Pair {
             Ok(Round { native, husk, without: lacking.collect::<anyhow::Result<_>>()? })
         };
         (0..=rounds).map(|_| round()).skip(1).collect()
+    }
+
+    /// Rounds of a row of `scale`, after one that does not count.
+    pub fn scale(&mut self, row: &str, processes: u32, rounds: u32) -> anyhow::Result<Vec<Turns>> {
+        let mut round = || {
+            let native = self.native.spend("scale", u64::from(processes), row).context("native")?;
+            let husk = self.husk.spend("scale", u64::from(processes), row).context("husk")?;
+            Ok(Turns { native, husk })
+        };
+        (0..=rounds).map(|_| round()).skip(1).collect()
+    }
+
+    /// Two native workers against each other, on a row of `scale`: time of one over the other's.
+    pub fn scale_control(&mut self, row: &str, processes: u32, rounds: u32) -> anyhow::Result<f64> {
+        let mut quotients = Vec::new();
+        for _ in 0..rounds {
+            let one = self.native.spend("scale", u64::from(processes), row)?.wall_ns;
+            let other = self.control.spend("scale", u64::from(processes), row)?.wall_ns;
+            quotients.push(one / other.max(1.0));
+        }
+        Ok(median(quotients.into_iter()))
     }
 
     /// Two native workers against each other, on a workload: CPU time of one over the other's.

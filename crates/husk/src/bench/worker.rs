@@ -6,6 +6,8 @@
 //!   files COUNT NAME   ->   the same               COUNT empty files in the new directory NAME
 //!   own COUNT NAME     ->   ok CPU_NS WALL_NS      workload NAME once, with COUNT processes
 //!   one COUNT NAME     ->   the same, all of them in one directory
+//!   scale COUNT NAME   ->   CPU and wall time of 1,000 repetitions of row NAME of `scale`, by COUNT
+//!                           processes at once
 //!   flow COUNT NAME    ->   the same               row NAME of `pipes`, COUNT times
 //!   anything wrong     ->   err WHY         on one line
 //! ```
@@ -25,6 +27,7 @@ use super::calm;
 use super::flow;
 use super::nodes;
 use super::operations::{self, Place};
+use super::scale_part;
 use super::workloads;
 
 /// Serves in `directory` until the parent closes the pipe.
@@ -81,6 +84,9 @@ fn whole(place: &mut Option<Place>, line: &str) -> anyhow::Result<(i64, u64)> {
     if verb == "own" || verb == "one" {
         let workload = workloads::find(name)?;
         return workload.run(u32::try_from(count)?, verb == "one");
+    }
+    if verb == "scale" {
+        return scale_part::find(name)?.run(u32::try_from(count)?);
     }
     if verb == "flow" {
         return flow::find(name)?.run(count);
