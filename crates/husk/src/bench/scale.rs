@@ -124,13 +124,13 @@ impl Scale {
         println!("{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
         println!("load {:.1}, guard {}; thousands a second", machine.load, machine.guard);
         println!("control (native twice): {:.2}\n", self.control);
-        println!("{:<38} {:>2} {:>18} {:>18}", "", "P", "native", "husk");
+        println!("{:<40} {:>2} {:>18} {:>18}", "", "P", "native", "husk");
         let mut last = "";
         for row in &self.rows {
             let name = if row.name == last { "" } else { row.name };
             last = row.name;
             println!(
-                "{name:<38} {:>2} {:>10.1} {:>6.2}x {:>10.1} {:>6.2}x {:>7.2}x",
+                "{name:<40} {:>2} {:>10.1} {:>6.2}x {:>10.1} {:>6.2}x {:>7.2}x",
                 row.processes,
                 row.native_per_s / 1e3,
                 row.native_scale,

@@ -43,6 +43,7 @@ pub const ALL: &[Row] = &[
     row("create + unlink, own directories", false, 16, create_unlink),
     row("create + unlink, one directory", true, 16, create_unlink),
     row("rename, one directory", true, 16, rename),
+    row("new file over an old one, one directory", true, 8, replace),
     row("mkdir + rmdir, one directory", true, 16, mkdir_rmdir),
     row("stat, one file", true, 64, |_| Ok(drop(fs::metadata("common")?))),
     row("open + close, one file", true, 16, |_| Ok(drop(File::open("common")?))),
@@ -201,6 +202,13 @@ fn rename(part: &mut Part) -> anyhow::Result<()> {
     part.step += 1;
     let (from, to) = if part.step % 2 == 1 { (one, other) } else { (other, one) };
     Ok(fs::rename(from, to)?)
+}
+
+/// As programs save: the new bytes beside, then over the old ones.
+fn replace(part: &mut Part) -> anyhow::Result<()> {
+    let (new, old) = (format!("new-{}", part.index), format!("moved-{}", part.index));
+    fs::write(&new, [b'r'; BLOCK])?;
+    Ok(fs::rename(new, old)?)
 }
 
 fn mkdir_rmdir(part: &mut Part) -> anyhow::Result<()> {
