@@ -85,6 +85,27 @@ fn a_technique_is_measured_beside_the_whole_and_drawn() {
 }
 
 #[test]
+fn scaling_is_measured_by_the_operations_that_each_process_did() {
+    if against_native() {
+        return;
+    }
+    let all = ["bench", "scale", "--json", "--rounds", "1", "--processes", "3", "--only"];
+    let document = document("scale", &[&all[..], &["stat, one file"]].concat());
+    let rows = document["rows"].as_array().expect("rows");
+    let processes: Vec<_> = rows.iter().map(|row| row["processes"].as_u64()).collect();
+    assert_eq!(processes, [Some(1), Some(2), Some(3)], "{document}");
+    for row in rows {
+        for side in ["native", "husk"] {
+            let figure = |what| row[format!("{side}_{what}")].as_f64().expect("a figure");
+            // Nobody does more than fits into the processor time that it took.
+            let busy = figure("per_s") * figure("cpu_ns") / 1e9;
+            assert!(busy > 0.0 && busy < 3.3, "{side}: {busy} processors: {row}");
+        }
+    }
+    assert_eq!(rows[0]["husk_scale"].as_f64(), Some(1.0), "{document}");
+}
+
+#[test]
 fn write_backs_are_measured_with_their_bytes_compared() {
     if against_native() {
         return;

@@ -77,8 +77,8 @@ enum Suite {
     Fs(FsOptions),
     /// Hare's thirteen workloads, by one process and several, compared with tmpfs.
     Workloads(hare::Options),
-    /// What more processes at once bring, mostly in one directory or with one file, compared with
-    /// tmpfs.
+    /// How throughput grows with the number of processes, mostly in one directory or with one file,
+    /// compared with tmpfs.
     Scale(scale::Options),
     /// One process of a row of `scale`, in the working directory.
     #[command(hide = true)]

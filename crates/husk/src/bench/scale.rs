@@ -1,4 +1,5 @@
-//! `husk bench scale`: what more processes at once bring, natively on a tmpfs and in an image.
+//! `husk bench scale`: how throughput grows with the number of processes, natively on a tmpfs and
+//! in an image.
 //!
 //! Each row is one thing that 1, 2, 4, ... processes do at the same time (`scale_part`), mostly in
 //! one directory or with one file, where the host's locks meet. A figure is operations a second of

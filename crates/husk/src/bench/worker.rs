@@ -6,7 +6,7 @@
 //!   files COUNT NAME   ->   the same               COUNT empty files in the new directory NAME
 //!   own COUNT NAME     ->   ok CPU_NS WALL_NS      workload NAME once, with COUNT processes
 //!   one COUNT NAME     ->   the same, all of them in one directory
-//!   scale COUNT NAME   ->   CPU and wall time of 1,000 repetitions of row NAME of `scale`, by COUNT
+//!   scale COUNT NAME   ->   the same, for 1,000 repetitions of row NAME of `scale` by COUNT
 //!                           processes at once
 //!   flow COUNT NAME    ->   the same               row NAME of `pipes`, COUNT times
 //!   anything wrong     ->   err WHY         on one line

@@ -1,10 +1,10 @@
 //! What the words of inodes, entries and records mean.
 //!
 //! ```text
-//!   inode  0 lock   1 generation:32 flags:16 kind:4 mode:12   2 uid:32 gid:32
+//!   inode  0 lock   1 generation:32 flags:16 kind:4 mode:12   2 pins:32 opens:32
 //!          3 size | entries | device
 //!          4 mtime  5 ctime   6 links (`fs::shared`) | subdirectories   7 height:32 root:32 (tree)
-//!          8 pins:32 opens:32   9 atime   10 born (`fs::extended`)   11 locks:32 origin:32
+//!          8 uid:32 gid:32   9 atime   10 born (`fs::extended`)   11 locks:32 origin:32
 //!          12 parent:32 entry:32 (directories) | writers:32 entry:32 (`fs::named`)
 //!             | parent:32 its generation:32 (removed directories)
 //!          13 map sequence | hole:32 next:32   14 blocks | share word (directories)
@@ -50,13 +50,13 @@ pub fn pair(high: u32, low: u32) -> u64 {
 /// Words of an inode.
 pub mod ino {
     pub const IDENT: u32 = 1;
-    pub const OWNER: u32 = 2;
+    pub const USERS: u32 = 2;
     pub const SIZE: u32 = 3;
     pub const MTIME: u32 = 4;
     pub const CTIME: u32 = 5;
     pub const LINKS: u32 = 6;
     pub const ROOT: u32 = 7;
-    pub const USERS: u32 = 8;
+    pub const OWNER: u32 = 8;
     pub const ATIME: u32 = 9;
     pub const BORN: u32 = 10;
     pub const ORIGIN: u32 = 11;
