@@ -9,7 +9,8 @@
 //! 1. What a step finds is known by its identity. What is neither the old nor the new one is
 //!    somebody's work since: it stays, and is told.
 //! 2. Nothing old goes while something new has not got its name.
-//! 3. Killed in the middle, recovering can be gone on with, in either direction until something
+//! 3. What cannot be looked at is neither done nor gone: that is told, and nothing is removed.
+//! 4. Killed in the middle, recovering can be gone on with, in either direction until something
 //!    is about to be removed: which way is closed then is on the disk first.
 
 use std::collections::BTreeSet;
@@ -79,11 +80,12 @@ pub fn back(mut pending: Pending) -> Option<Recovered> {
 pub fn is_redoable(pending: &Pending) -> bool {
     let recovery = Recovery::new(pending);
     let there = |step: &Step| match step {
-        Step::Put { temporary, target, made, .. } => {
-            recovery.is_at(&target.path(), *made) || recovery.is_at(&temporary.path(), *made)
-        }
-        _ => true,
+        Step::Put { temporary, target, made, .. } => Ok::<_, io::Error>(
+            recovery.is_at(&target.path(), *made)? || recovery.is_at(&temporary.path(), *made)?,
+        ),
+        _ => Ok(true),
     };
+    let there = |step: &Step| there(step).unwrap_or(false);
     !pending.going && (!pending.undoing || pending.steps.iter().all(there))
 }
 
@@ -95,7 +97,7 @@ pub fn is_undoable(pending: &Pending) -> bool {
 /// Steps that are done.
 pub fn steps_done(pending: &Pending) -> usize {
     let recovery = Recovery::new(pending);
-    pending.steps.iter().filter(|step| recovery.is_done(step)).count()
+    pending.steps.iter().filter(|step| recovery.is_done(step).unwrap_or(false)).count()
 }
 
 /// Removes what a write-back has left that has changed no name yet.
@@ -127,16 +129,17 @@ impl<'a> Recovery<'a> {
         Recovery { beneath, pending, directories, told, patience: git_lock::PATIENCE }
     }
 
-    fn at(&self, path: &Path) -> Option<Glance> {
-        self.beneath.glance(path).ok().flatten()
+    fn at(&self, path: &Path) -> io::Result<Option<Glance>> {
+        self.beneath.glance(path)
     }
 
-    fn is_at(&self, path: &Path, which: (u64, u64)) -> bool {
-        self.at(path).is_some_and(|found| (found.identity.device, found.identity.inode) == which)
+    fn is_at(&self, path: &Path, which: (u64, u64)) -> io::Result<bool> {
+        let identity = self.at(path)?.map(|found| found.identity);
+        Ok(identity.is_some_and(|found| (found.device, found.inode) == which))
     }
 
     /// Whether what is at `path` is what was seen, unchanged.
-    fn is_seen(&self, path: &Path, seen: &Seen) -> bool {
+    fn is_seen(&self, path: &Path, seen: &Seen) -> io::Result<bool> {
         let same = |found: Glance| {
             let now = Seen::of(&found.identity);
             let whole = match found.directory {
@@ -145,7 +148,7 @@ impl<'a> Recovery<'a> {
             };
             now.which == seen.which && whole
         };
-        self.at(path).is_some_and(same)
+        Ok(self.at(path)?.is_some_and(same))
     }
 
     /// Whether a directory has below it what the plan saw, whatever the clocks say. One whose
@@ -163,10 +166,12 @@ impl<'a> Recovery<'a> {
             let Ok(names) = self.beneath.names(&directory) else { return true };
             for path in names.iter().map(|name| directory.join(name)) {
                 match self.at(&path) {
-                    Some(one) if one.identity.changed_ns > self.pending.written_ns => return true,
-                    Some(one) if one.directory => open.push(path),
-                    Some(_) => {}
-                    None => return true,
+                    Ok(Some(one)) if one.identity.changed_ns > self.pending.written_ns => {
+                        return true;
+                    }
+                    Ok(Some(one)) if one.directory => open.push(path),
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => return true,
                 }
             }
         }
@@ -175,57 +180,59 @@ impl<'a> Recovery<'a> {
 
     /// Whether something still has a temporary name: nobody else may take that for a leftover.
     fn has_left(&self) -> bool {
-        self.pending.steps.iter().any(|step| match step {
+        let left = |step: &Step| match step {
             Step::Put { temporary, made, replaces, .. } => {
                 let temporary = temporary.path();
-                let old = replaces.is_some_and(|old| self.is_at(&temporary, old.which));
-                old || self.is_at(&temporary, *made)
+                let old = replaces.map(|old| self.is_at(&temporary, old.which)).transpose()?;
+                Ok(old == Some(true) || self.is_at(&temporary, *made)?)
             }
             Step::Delete { temporary, what, .. } => self.is_at(&temporary.path(), what.which),
             // What somebody has changed is not tried again: its tail is beside it.
-            Step::Append { .. } => !self.is_done(step) && self.opened(step).is_ok(),
-            Step::Touch { .. } => false,
-        })
+            Step::Append { .. } => Ok(!self.is_done(step)? && self.opened(step).is_ok()),
+            Step::Touch { .. } => Ok(false),
+        };
+        // Invariant 3.
+        self.pending.steps.iter().any(|step| left(step).unwrap_or(true))
     }
 
-    fn is_done(&self, step: &Step) -> bool {
-        match step {
-            Step::Put { target, made, .. } => self.is_at(&target.path(), *made),
-            Step::Delete { path, what, .. } => !self.is_at(&path.path(), what.which),
+    fn is_done(&self, step: &Step) -> io::Result<bool> {
+        Ok(match step {
+            Step::Put { target, made, .. } => self.is_at(&target.path(), *made)?,
+            Step::Delete { path, what, .. } => !self.is_at(&path.path(), what.which)?,
             Step::Touch { path, what, after, .. } => {
                 let path = path.path();
-                self.is_at(&path, *what) && self.has(&path, after)
+                self.is_at(&path, *what)? && self.has(&path, after)?
             }
             Step::Append { path, what, size, tail, after, .. } => {
                 let (path, size) = (path.path(), size + tail.bytes().len() as u64);
-                let there = self.at(&path).is_some_and(|found| found.identity.size == size);
-                there && self.is_at(&path, what.which) && self.has(&path, after)
+                let there = self.at(&path)?.is_some_and(|found| found.identity.size == size);
+                there && self.is_at(&path, what.which)? && self.has(&path, after)?
             }
-        }
+        })
     }
 
     /// All that a step that is done has replaced or removed is still there.
     fn is_undoable(&self) -> bool {
         let kept = |step: &Step| match step {
-            Step::Put { temporary, target, made, replaces: Some(old) } => {
-                !self.is_at(&target.path(), *made) || self.is_at(&temporary.path(), old.which)
-            }
-            Step::Delete { path, temporary, what } => {
-                self.is_at(&path.path(), what.which) || self.is_at(&temporary.path(), what.which)
-            }
-            _ => true,
+            Step::Put { temporary, target, made, replaces: Some(old) } => Ok(!self
+                .is_at(&target.path(), *made)?
+                || self.is_at(&temporary.path(), old.which)?),
+            Step::Delete { path, temporary, what } => Ok(self.is_at(&path.path(), what.which)?
+                || self.is_at(&temporary.path(), what.which)?),
+            _ => Ok::<_, io::Error>(true),
         };
-        !self.pending.past && self.pending.steps.iter().all(kept)
+        // What cannot be looked at fails when it is to be put back.
+        !self.pending.past && self.pending.steps.iter().all(|step| kept(step).unwrap_or(true))
     }
 
-    fn facts(&self, path: &Path) -> Option<Facts> {
-        self.beneath.found(path).ok().flatten().map(|found| Facts::of(&found))
+    fn facts(&self, path: &Path) -> io::Result<Option<Facts>> {
+        Ok(self.beneath.found(path)?.map(|found| Facts::of(&found)))
     }
 
     /// Whether it has these attributes; who looked at it last is no matter.
-    fn has(&self, path: &Path, facts: &Facts) -> bool {
-        let now = self.facts(path);
-        now.is_some_and(|now| Facts { accessed_ns: facts.accessed_ns, ..now } == *facts)
+    fn has(&self, path: &Path, facts: &Facts) -> io::Result<bool> {
+        let now = self.facts(path)?;
+        Ok(now.is_some_and(|now| Facts { accessed_ns: facts.accessed_ns, ..now } == *facts))
     }
 
     // ---- forward --------------------------------------------------------------------------------
@@ -270,7 +277,7 @@ impl<'a> Recovery<'a> {
 
     /// Whether there was anything to do.
     fn step_forward(&mut self, step: &Step) -> io::Result<bool> {
-        if self.is_done(step) {
+        if self.is_done(step)? {
             return Ok(false);
         }
         match step {
@@ -279,11 +286,11 @@ impl<'a> Recovery<'a> {
             }
             Step::Delete { path, temporary, what } => {
                 let (path, temporary) = (path.path(), temporary.path());
-                if !self.is_seen(&path, what) {
+                if !self.is_seen(&path, what)? {
                     return Err(changed());
                 }
                 self.beneath.rename(&path, &temporary, RenameFlags::NOREPLACE)?;
-                if !self.is_seen(&temporary, what) {
+                if !self.is_seen(&temporary, what)? {
                     // Somebody has changed it since that look.
                     self.beneath.rename(&temporary, &path, RenameFlags::NOREPLACE)?;
                     return Err(changed());
@@ -300,10 +307,10 @@ impl<'a> Recovery<'a> {
             Step::Touch { path, what, before, after } => {
                 let path = path.path();
                 // Who has changed the content since has the times.
-                let now = self.facts(&path).ok_or_else(changed)?;
+                let now = self.facts(&path)?.ok_or_else(changed)?;
                 let ours = [before.modified_ns, after.modified_ns].contains(&now.modified_ns);
-                let directory = self.at(&path).is_some_and(|found| found.directory);
-                if !self.is_at(&path, *what) || !ours && !directory {
+                let directory = self.at(&path)?.is_some_and(|found| found.directory);
+                if !self.is_at(&path, *what)? || !ours && !directory {
                     return Err(changed());
                 }
                 self.set(&path, after).map(|()| true)
@@ -318,7 +325,7 @@ impl<'a> Recovery<'a> {
         made: (u64, u64),
         replaces: Option<&Seen>,
     ) -> io::Result<bool> {
-        if !self.is_at(temporary, made) {
+        if !self.is_at(temporary, made)? {
             return Err(io::Error::other("what was made for it is not there any more"));
         }
         let mut names = host::Names::of_this_process();
@@ -338,12 +345,12 @@ impl<'a> Recovery<'a> {
         target: &Path,
         replaces: Option<&Seen>,
     ) -> io::Result<bool> {
-        let placed = match (replaces, self.at(target)) {
+        let placed = match (replaces, self.at(target)?) {
             (None, None) => self.beneath.rename(temporary, target, RenameFlags::NOREPLACE),
-            (Some(old), Some(found)) if self.is_seen(target, old) => {
+            (Some(old), Some(found)) if self.is_seen(target, old)? => {
                 match self.beneath.rename(temporary, target, RenameFlags::EXCHANGE) {
                     // Somebody has changed it since that look.
-                    Ok(()) if !self.is_seen(temporary, old) => {
+                    Ok(()) if !self.is_seen(temporary, old)? => {
                         self.beneath.rename(temporary, target, RenameFlags::EXCHANGE)?;
                         return self.lay_beside(temporary, target);
                     }
@@ -397,34 +404,43 @@ impl<'a> Recovery<'a> {
 
     /// Whether there is anything for `remove_old`.
     fn old_is_left(&self) -> bool {
-        self.pending.steps.iter().any(|step| match step {
-            Step::Put { temporary, target, made, replaces: Some(old) } => {
-                self.is_at(&target.path(), *made) && self.is_at(&temporary.path(), old.which)
-            }
+        let left = |step: &Step| match step {
+            Step::Put { temporary, target, made, replaces: Some(old) } => Ok(self
+                .is_at(&target.path(), *made)?
+                && self.is_at(&temporary.path(), old.which)?),
             Step::Delete { temporary, what, .. } => self.is_at(&temporary.path(), what.which),
-            _ => false,
-        })
+            _ => Ok(false),
+        };
+        self.pending.steps.iter().any(|step| left(step).unwrap_or(true))
     }
 
     /// What is old goes, where what is new is in its place.
     fn remove_old(&mut self) {
         for step in &self.pending.steps {
-            let (temporary, path, old) = match step {
-                Step::Put { temporary, target, made, replaces: Some(old) }
-                    if self.is_at(&target.path(), *made) =>
-                {
-                    (temporary, target, old)
-                }
-                Step::Delete { path, temporary, what } => (temporary, path, what),
-                _ => continue,
-            };
-            let (temporary, path) = (temporary.path(), path.path());
-            if self.is_seen(&temporary, old) {
-                self.remove(&temporary, old.which);
-            } else if self.is_at(&temporary, old.which) {
-                self.name_old(&temporary, &path);
+            if let Err(problem) = self.remove_old_of(step) {
+                let line = format!("{}: {}", step.path().display(), reason(&problem));
+                self.told.lines.push(line);
             }
         }
+    }
+
+    fn remove_old_of(&mut self, step: &Step) -> io::Result<()> {
+        let (temporary, path, old) = match step {
+            Step::Put { temporary, target, made, replaces: Some(old) }
+                if self.is_at(&target.path(), *made)? =>
+            {
+                (temporary, target, old)
+            }
+            Step::Delete { path, temporary, what } => (temporary, path, what),
+            _ => return Ok(()),
+        };
+        let (temporary, path) = (temporary.path(), path.path());
+        if self.is_seen(&temporary, old)? {
+            self.remove(&temporary, old.which);
+        } else if self.is_at(&temporary, old.which)? {
+            self.name_old(&temporary, &path);
+        }
+        Ok(())
     }
 
     /// Somebody has changed the old one since it was replaced or removed: it gets a name.
@@ -466,7 +482,7 @@ impl<'a> Recovery<'a> {
         match step {
             Step::Put { temporary, target, made, replaces } => {
                 let (temporary, target) = (temporary.path(), target.path());
-                if !self.is_at(&target, *made) {
+                if !self.is_at(&target, *made)? {
                     return Ok(false);
                 }
                 let flags = match replaces {
@@ -478,7 +494,7 @@ impl<'a> Recovery<'a> {
             }
             Step::Delete { path, temporary, what } => {
                 let (path, temporary) = (path.path(), temporary.path());
-                if !self.is_at(&temporary, what.which) {
+                if !self.is_at(&temporary, what.which)? {
                     return Ok(false);
                 }
                 self.beneath.rename(&temporary, &path, RenameFlags::NOREPLACE)?;
@@ -486,8 +502,8 @@ impl<'a> Recovery<'a> {
             }
             Step::Append { path, what, size, before, .. } => {
                 let path = path.path();
-                let short = self.at(&path).is_some_and(|found| found.identity.size == *size);
-                if short && self.is_seen(&path, what) {
+                let short = self.at(&path)?.is_some_and(|found| found.identity.size == *size);
+                if short && self.is_seen(&path, what)? {
                     return Ok(false);
                 }
                 let held = self.opened(step)?;
@@ -498,7 +514,7 @@ impl<'a> Recovery<'a> {
             }
             Step::Touch { path, what, before, .. } => {
                 let path = path.path();
-                if !self.is_at(&path, *what) || self.has(&path, before) {
+                if !self.is_at(&path, *what)? || self.has(&path, before)? {
                     return Ok(false);
                 }
                 self.set(&path, before).map(|()| true)
@@ -508,10 +524,14 @@ impl<'a> Recovery<'a> {
 
     fn remove_new(&mut self) {
         for step in &self.pending.steps {
-            if let Step::Put { temporary, made, .. } = step
-                && self.is_at(&temporary.path(), *made)
-            {
-                self.remove(&temporary.path(), *made);
+            let Step::Put { temporary, made, .. } = step else { continue };
+            match self.is_at(&temporary.path(), *made) {
+                Ok(true) => self.remove(&temporary.path(), *made),
+                Ok(false) => {}
+                Err(problem) => {
+                    let line = format!("{}: {}", step.path().display(), reason(&problem));
+                    self.told.lines.push(line);
+                }
             }
         }
     }

@@ -4,13 +4,16 @@
 //! Each way of failing is tried at every call in turns of `TURN`, with `HUSK_FULL` at each.
 
 use std::cell::Cell;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use rustix::io::Errno;
 
-use super::Scene;
-use super::adversary::{as_expected, judge, scene};
-use super::killed::pending;
+use super::adversary::{KEPT, as_expected, judge, scene};
+use super::killed::{Tree, pending, tree, without_times};
+use super::{Outcome, Scene};
 use crate::write_back::beneath::schedule;
 use crate::write_back::recover;
 
@@ -53,7 +56,7 @@ enum Fails {
 struct Fault {
     errno: Errno,
     fails: Fails,
-    /// While programs go on.
+    /// While programs go on; of a recovery: forward.
     live: bool,
 }
 
@@ -101,6 +104,10 @@ fn each(mut act: impl FnMut(u32, Fault) -> bool) -> u32 {
     last
 }
 
+fn is_text(one: &(u32, i64, i64, Vec<u8>), (_, text): &(&str, &str)) -> bool {
+    one.3 == text.as_bytes()
+}
+
 /// Brings to its end what was killed, on a disk that is well again. Whether there was anything.
 fn recovered(scene: &Scene) -> bool {
     match pending(scene) {
@@ -132,4 +139,82 @@ fn whichever_host_calls_fail_nothing_is_lost_and_all_is_told() {
     });
     assert!(calls > 100, "{calls} host calls");
     assert!(stayed > 50 && noted > 50, "the image stayed {stayed} times, notes {noted} times");
+}
+
+/// What is there, but for what a temporary name tells to remove: that can wait.
+fn lasting(scene: &Scene) -> Tree {
+    let mut all = without_times(tree(&scene.path));
+    all.retain(|path, _| !path.to_string_lossy().contains(".husk-tmp-"));
+    all
+}
+
+/// Writes back, and is killed so many host calls after what is to be done was noted. Whether there
+/// is something to recover.
+fn killed_after(calls: u32, scene: &mut Scene) -> bool {
+    let (mut syncs, mut after) = (0, 0);
+    let plan = move |call: &'static str| {
+        syncs += u32::from(call == "fsync manifest");
+        // The file, and its directory.
+        after += u32::from(syncs >= 2);
+        if after > calls { resume_unwind(Box::new("killed")) } else { Ok(()) }
+    };
+    let work = || schedule::during(plan, || scene.bring_here(false));
+    let killed = catch_unwind(AssertUnwindSafe(work)).is_err();
+    killed && pending(scene).is_some_and(|one| one.ready)
+}
+
+/// Kills at which there is something to recover: an early one, one in the middle, and a late one.
+fn kills() -> [u32; 3] {
+    let last = (1..).find(|&calls| !killed_after(calls, &mut scene(calls))).unwrap() - 1;
+    assert!(last > 20, "{last} calls");
+    [1, last / 2, last - 1]
+}
+
+#[test]
+fn whichever_host_calls_fail_a_recovery_can_be_tried_again_and_loses_nothing() {
+    let kills = kills();
+    let mut unfinished = 0;
+    let calls = each(|n, fault| {
+        // What the host says is not there cannot be put back.
+        if fault.errno == Errno::NOENT {
+            return false;
+        }
+        let kill = kills[(n / TURN) as usize % kills.len()];
+        let mut scene = scene(n);
+        let before = lasting(&scene);
+        let what = format!("{fault:?} at host call {n}, killed {kill} calls later");
+        assert!(killed_after(kill, &mut scene), "{what}");
+        let way = |forward: bool| {
+            let one = pending(&scene)?;
+            if forward { recover::forward(one) } else { recover::back(one) }
+        };
+        let (reached, told) = failing(n, fault, || way(fault.live));
+        let failed = told.as_ref().is_none_or(|told| !told.lines.is_empty());
+        unfinished += u32::from(pending(&scene).is_some());
+        // The disk is well again; where one way is closed, the other one is left.
+        let again = pending(&scene).is_some();
+        let then = match again {
+            true => way(fault.live).or_else(|| way(!fault.live)),
+            false => told,
+        };
+        assert!(failed || !again, "{what}: {then:#?}");
+        assert!(pending(&scene).is_none(), "{what}: it cannot be brought to an end: {then:#?}");
+        let now = lasting(&scene);
+        let differs = |path: &&PathBuf| before.get(*path) != now.get(*path);
+        let differ: Vec<_> = before.keys().chain(now.keys()).filter(differs).collect();
+        let back = differ.is_empty();
+        let what = format!("{what}; other than before: {differ:?}; {then:?}");
+        if !back && then.is_some_and(|then| then.lines.is_empty()) {
+            as_expected(&scene, &Outcome::default(), &what);
+        } else if !back && fault.live {
+            judge(&scene, &Outcome::default(), &what);
+        }
+        // Whichever way it went, what the host had and the image has not changed is there.
+        let now: HashSet<_> = now.into_values().map(|one| one.3).collect();
+        let kept = before.values().filter(|one| back || KEPT.iter().any(|kept| is_text(one, kept)));
+        kept.for_each(|one| assert!(now.contains(&one.3), "{what}: {one:?} is lost"));
+        reached
+    });
+    assert!(calls > 30, "{calls} host calls");
+    assert!(unfinished > 50, "{unfinished} recoveries were not brought to their ends");
 }
