@@ -159,12 +159,18 @@ fn the_programs_of_a_run_are_ended_before_its_supervisor() {
     }
     let scratch = Scratch::new("memory-scores");
     let work = scratch.fresh("work");
-    // The first program, one that it starts, and who holds the image.
-    let script = "cd /proc; cat self/oom_score_adj $$/oom_score_adj $PPID/oom_score_adj; :";
     let own = fs::read_to_string("/proc/self/oom_score_adj").expect("a score");
     let own: i32 = own.trim().parse().expect("a number");
+    // The first program, one that it starts, and who holds the image: it has the score of programs
+    // while it starts one.
+    let script = format!(
+        "cd /proc; cat self/oom_score_adj $$/oom_score_adj
+        for n in $(seq 500); do
+            read score < $PPID/oom_score_adj; [ $score -le {own} ] && break; sleep 0.01
+        done; echo $score"
+    );
     let mut command = Command::new(husk_tests::husk::binary());
-    command.args(["run", "--discard", "--", "sh", "-c", script]);
+    command.args(["run", "--discard", "--", "sh", "-c", &script]);
     let outcome = Run::start(command, &work, scratch.path()).wait(LIMIT);
     let outcome = outcome.unwrap_or_else(|hang| panic!("{hang}"));
     let scores: Vec<i32> = String::from_utf8_lossy(&outcome.stdout)

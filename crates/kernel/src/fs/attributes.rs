@@ -42,12 +42,22 @@ pub fn change(
         if kind == ino::DIRECTORY && change.modified.is_some() {
             share::forget_times(txn, inode.number);
         }
-        entries::touch(txn, cell.word(ino::CTIME), now_ns);
+        entries::touch(txn, cell.word(ino::CTIME), after_the_host(txn, cell, now_ns));
         match told_of(&change) {
             0 => Ok(()),
             told => post::of_file(txn, inode.number, told),
         }
     })
+}
+
+/// The time of a status change. A write-back sees by that time alone that attributes of a host's
+/// object were changed here, so it is never the time of the host's own last change: the clock stands
+/// still for some milliseconds.
+fn after_the_host(txn: &Txn<'_>, inode: Cell, now_ns: i64) -> i64 {
+    let last_ns = txn.get(inode.word(ino::CTIME)).cast_signed();
+    let is_hosts = low(txn.get(inode.word(ino::ORIGIN))) != 0;
+    let same_tick = last_ns == now_ns || last_ns == now_ns + 1;
+    if is_hosts && same_tick { now_ns + 1 } else { now_ns }
 }
 
 /// Sets all times of what is no part of a wide directory: access, modification, status change,

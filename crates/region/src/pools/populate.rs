@@ -183,6 +183,11 @@ impl Region {
         until.checked_sub(now).is_some_and(|left| left > 0 && left <= PAUSE_TICKS_MAX)
     }
 
+    /// Whether a huge page was ever dear, or refused, in this image.
+    pub fn had_dear_huge_page(&self) -> bool {
+        self.load(Cell::at(header::HUGE_PAUSE)) != 0
+    }
+
     /// As if a huge page had taken very long just now.
     pub fn note_dear_huge_page(&self) {
         self.store(Cell::at(header::HUGE_PAUSE), ticks() + PAUSE_TICKS_MAX);

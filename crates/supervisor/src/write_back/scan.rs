@@ -516,7 +516,8 @@ impl<'a, S: Source> Scan<'a, S> {
         let Some(origin) = attributes.origin else { return Ok(true) };
         let imported = self.source.host_identity(origin)?;
         let in_image = attributes.step.kind == Kind::File && attributes.backing == Backing::Image;
-        // What was set within the tick of the host's last change has left no trace in the times.
+        // Extended attributes set within the tick of the host's last change leave no trace in the
+        // times; other attributes do (`kernel::fs::attributes`).
         let extended = attributes.extended == Backing::Image;
         Ok(in_image
             || extended
