@@ -38,7 +38,7 @@ const DISKS: [Errno; 5] = [Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS, E
 /// What others say, now and then.
 const OTHERS: [Errno; 4] = [Errno::ACCESS, Errno::XDEV, Errno::STALE, Errno::NOENT];
 /// Calls until the same fault is tried again.
-const TURN: u32 = 8;
+const TURN: u32 = 16;
 
 /// Which calls fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
