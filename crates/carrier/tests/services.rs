@@ -500,26 +500,6 @@ fn locks_exclude_and_find_circles() {
 }
 
 #[test]
-fn a_change_in_the_tick_of_the_hosts_last_one_shows_in_the_times() {
-    in_image(Cover::Overlay, |me, root| {
-        for n in 0..200u8 {
-            let name = [b'f', n / 16 + b'a', n % 16 + b'a'];
-            let host_ns = clock();
-            let mut object = world::imported(&name, Kind::File);
-            object.identity.changed_ns = host_ns;
-            assert_eq!(me.import(root, &[object]), Ok(true));
-            let file = at(me, root, &name);
-            for mode in [0o600, 0o755] {
-                let change = Change { mode: Some(mode), ..Default::default() };
-                me.change(&root_user(), file, change).expect("chmod");
-                let facts = me.attributes(file).expect("stat");
-                assert_ne!(facts.changed_ns, host_ns, "mode {mode:o} left no trace");
-            }
-        }
-    });
-}
-
-#[test]
 fn an_overlay_remembers_what_the_host_had() {
     in_image(Cover::Overlay, |me, root| {
         let who = root_user();
