@@ -198,7 +198,9 @@ fn a_server_at_several_addresses_is_steered_at_each_also_over_ipv6() {
     for place in [&server.place(), &six] {
         let line = format!("husk_net_connections_total{{address=\"{place}\",namespace=\"");
         let found = metrics.lines().find(|one| one.starts_with(&line));
-        assert!(found.is_some_and(|one| one.ends_with("} 100")), "no {line} in {metrics}");
+        let count = found.and_then(|one| one.rsplit(' ').next()?.parse::<u32>().ok());
+        // 100, and perhaps the one that looked whether the server is there.
+        assert!(count.is_some_and(|count| (100..103).contains(&count)), "{line} in {metrics}");
     }
     // One of the two is steered already: nothing changes.
     done(&["detach", &server.place()]);
