@@ -10,6 +10,24 @@ fn printed(name: &'static str, source: &str, kinds: &[&str], length: Length) {
     linked(name, source, &[], kinds, length);
 }
 
+/// The same of `parts`, with connections of this kind.
+fn printed_of(kind: &str, name: &'static str, source: &str, parts: &[&str]) {
+    let parts: Vec<_> = parts.iter().map(|part| format!("{kind}-{part}")).collect();
+    let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+    printed(name, source, &parts, Length::Long);
+}
+
+/// A source behind the one that makes its connections.
+macro_rules! connected {
+    ($source:literal) => {
+        concat!(
+            include_str!("sources/connected.c"),
+            "\n",
+            include_str!(concat!("sources/", $source))
+        )
+    };
+}
+
 /// The same of one that is linked in its own way.
 fn linked(name: &'static str, source: &str, options: &[&str], kinds: &[&str], length: Length) {
     let scratch = Scratch::new("talks-build");
@@ -71,10 +89,8 @@ fn sockets_connected_by_name_do_what_those_of_linux_do_wherever_their_bytes_are(
 #[test]
 fn tcp_connections_do_what_those_of_linux_do_wherever_their_bytes_are() {
     let own = ["sets", "behind", "sent"];
-    let kinds = LANES.iter().filter(|kind| !own.contains(kind));
-    let kinds: Vec<_> = kinds.map(|kind| format!("tcp-{kind}")).collect();
-    let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();
-    printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
+    let parts: Vec<_> = LANES.into_iter().filter(|part| !own.contains(part)).collect();
+    printed_of("tcp", "lanes", include_str!("sources/lanes.c"), &parts);
 }
 
 #[test]
@@ -86,9 +102,7 @@ fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
 /// Everything in `loops.c` for one kind of connection.
 fn loops(kind: &str) {
     let parts = ["levels", "changes", "sleeps", "shares", "ends", "turns", "threads"];
-    let parts = parts.map(|part| format!("{kind}-{part}"));
-    let parts: Vec<_> = parts.iter().map(String::as_str).collect();
-    printed("loops", include_str!("sources/loops.c"), &parts, Length::Long);
+    printed_of(kind, "loops", include_str!("sources/loops.c"), &parts);
 }
 
 #[test]
@@ -109,9 +123,7 @@ fn event_loops_on_tcp_connections_are_told_what_linux_tells() {
 /// Everything in `sends.c` for one kind of connection.
 fn sends(kind: &str) {
     let parts = ["offsets", "refusals", "ends", "full", "waits", "sleepers", "served"];
-    let parts = parts.map(|part| format!("{kind}-{part}"));
-    let parts: Vec<_> = parts.iter().map(String::as_str).collect();
-    printed("sends", include_str!("sources/sends.c"), &parts, Length::Long);
+    printed_of(kind, "sends", connected!("sends.c"), &parts);
 }
 
 #[test]
@@ -134,9 +146,7 @@ fn files_are_sent_into_tcp_connections_in_order_with_other_bytes() {
 fn options_ends_and_flags_of_connections_are_those_of_linux() {
     for kind in ["pair", "named", "tcp"] {
         let parts = ["resets", "error", "halves", "marks", "pressure"];
-        let parts = parts.map(|part| format!("{kind}-{part}"));
-        let parts: Vec<_> = parts.iter().map(String::as_str).collect();
-        printed("options", include_str!("sources/options.c"), &parts, Length::Long);
+        printed_of(kind, "options", connected!("options.c"), &parts);
     }
 }
 

@@ -1,77 +1,15 @@
 /* sendfile into a connection whose bytes may be anywhere: from a new file of the image, from one of
    the host in the tree, and from one outside all trees. Between two sends there is a write, so that
    bytes out of order show. What a call returns is printed; Linux and Husk must print the same. */
-#define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { WARM = 60, LARGE = 12 << 20, PAGE = 6000 };
-
-static void say(const char *what, long result)
-{
-    printf("%s %ld %s\n", what, result, result < 0 ? strerrorname_np(errno) : "");
-    fflush(stdout);
-}
-
-static void must(const char *what, int holds)
-{
-    if (holds) return;
-    printf("%s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static const char *way; /* what connections are */
-
-static void pair_of(int pair[2])
-{
-    struct sockaddr_in port = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "name" };
-    int tcp = way[0] == 't', family = tcp ? AF_INET : AF_UNIX;
-    struct sockaddr *to = tcp ? (void *)&port : (void *)&name;
-    socklen_t length = tcp ? sizeof port : sizeof name;
-    if (way[0] == 'p') {
-        must("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-        return;
-    }
-    int listener = socket(family, SOCK_STREAM, 0);
-    must("listen", bind(listener, to, length) == 0 && listen(listener, 5) == 0);
-    must("port", !tcp || getsockname(listener, to, &length) == 0);
-    pair[1] = socket(family, SOCK_STREAM, 0);
-    must("connect", connect(pair[1], to, length) == 0);
-    pair[0] = accept(listener, NULL, NULL);
-    must("accept", pair[0] >= 0);
-    close(listener);
-    unlink("name");
-}
-
-/* A pair both ways of which have been used, and are empty. */
-static void warm(int pair[2])
-{
-    char byte = 'w';
-    pair_of(pair);
-    for (int i = 0; i < WARM; i++)
-        for (int side = 0; side < 2; side++)
-            must("warm", write(pair[side], &byte, 1) == 1 && read(pair[1 - side], &byte, 1) == 1);
-}
-
-static void done(int pair[2])
-{
-    close(pair[0]);
-    close(pair[1]);
-}
+enum { LARGE = 12 << 20, PAGE = 6000 };
 
 static unsigned char byte_at(long at) { return at % 251 + at / 251 % 7; }
 

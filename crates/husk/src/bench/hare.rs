@@ -204,7 +204,8 @@ pub fn run(options: &Options, suite: Suite) -> anyhow::Result<ExitCode> {
             });
         }
     }
-    let control = pair.control_ratio(options.rounds)?;
+    let control =
+        pair.control_ratio(("own", 1, "creates"), options.rounds, |spent| spent.cpu_ns)?;
     let report = Workloads { suite, machine, control, rows };
     if let Some(directory) = &options.report {
         picture::write(directory, suite.title().1, &page::workloads(&report))?;

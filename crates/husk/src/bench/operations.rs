@@ -335,7 +335,8 @@ fn list(directory: &str, expected: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn succeed(mut command: Command) -> anyhow::Result<()> {
+/// Runs a command, which has to succeed.
+pub fn succeed(mut command: Command) -> anyhow::Result<()> {
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("{command:?}"))?;
     anyhow::ensure!(status.success(), "{command:?}: {status}");
     Ok(())

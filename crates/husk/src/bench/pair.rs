@@ -116,11 +116,8 @@ impl Drop for Worker {
     }
 }
 
-/// One round of a row of `scale`: each side once.
-pub struct Turns {
-    pub native: Spent,
-    pub husk: Spent,
-}
+/// What a worker does (`worker`), with so many processes, and the row's name.
+pub type Order<'a> = (&'a str, u32, &'a str);
 
 /// A native worker, a second one as control, and one in an image.
 pub struct Pair {
@@ -233,7 +230,12 @@ impl Pair {
         rounds: u32,
     ) -> anyhow::Result<Vec<Round>> {
         let verb = if one_directory { "one" } else { "own" };
-        let (count, name) = (u64::from(processes), workload.name);
+        self.rounds_of((verb, processes, workload.name), rounds)
+    }
+
+    /// Rounds of an order to the workers, after one that does not count.
+    pub fn rounds_of(&mut self, order: Order<'_>, rounds: u32) -> anyhow::Result<Vec<Round>> {
+        let (verb, count, name) = (order.0, u64::from(order.1), order.2);
         let mut round = || {
             let native = self.native.spend(verb, count, name).context("native")?;
             let husk = self.husk.spend(verb, count, name).context("husk")?;
@@ -246,33 +248,18 @@ impl Pair {
         (0..=rounds).map(|_| round()).skip(1).collect()
     }
 
-    /// Rounds of a row of `scale`, after one that does not count.
-    pub fn scale(&mut self, row: &str, processes: u32, rounds: u32) -> anyhow::Result<Vec<Turns>> {
-        let mut round = || {
-            let native = self.native.spend("scale", u64::from(processes), row).context("native")?;
-            let husk = self.husk.spend("scale", u64::from(processes), row).context("husk")?;
-            Ok(Turns { native, husk })
-        };
-        (0..=rounds).map(|_| round()).skip(1).collect()
-    }
-
-    /// Two native workers against each other, on a row of `scale`: time of one over the other's.
-    pub fn scale_control(&mut self, row: &str, processes: u32, rounds: u32) -> anyhow::Result<f64> {
+    /// Two native workers against each other: what one spent on an order over what the other did.
+    pub fn control_ratio(
+        &mut self,
+        order: Order<'_>,
+        rounds: u32,
+        of: fn(&Spent) -> f64,
+    ) -> anyhow::Result<f64> {
+        let (verb, count, name) = (order.0, u64::from(order.1), order.2);
         let mut quotients = Vec::new();
         for _ in 0..rounds {
-            let one = self.native.spend("scale", u64::from(processes), row)?.wall_ns;
-            let other = self.control.spend("scale", u64::from(processes), row)?.wall_ns;
-            quotients.push(one / other.max(1.0));
-        }
-        Ok(median(quotients.into_iter()))
-    }
-
-    /// Two native workers against each other, on a workload: CPU time of one over the other's.
-    pub fn control_ratio(&mut self, rounds: u32) -> anyhow::Result<f64> {
-        let mut quotients = Vec::new();
-        for _ in 0..rounds {
-            let one = self.native.spend("own", 1, "creates")?;
-            quotients.push(one.cpu_ns / self.control.spend("own", 1, "creates")?.cpu_ns.max(1.0));
+            let one = of(&self.native.spend(verb, count, name)?);
+            quotients.push(one / of(&self.control.spend(verb, count, name)?).max(1.0));
         }
         Ok(median(quotients.into_iter()))
     }

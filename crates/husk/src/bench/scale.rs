@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::hare::Round;
 use super::machine::Machine;
 use super::pair::Pair;
 use super::report::median;
@@ -85,7 +86,10 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
             });
         }
     }
-    let control = pair.scale_control(scale_part::ALL[0].name, most, options.rounds)?;
+    let control =
+        pair.control_ratio(("scale", most, scale_part::ALL[0].name), options.rounds, |spent| {
+            spent.wall_ns
+        })?;
     let report = Scale { machine, control, rows };
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -103,19 +107,19 @@ fn counts(most: u32) -> Vec<u32> {
 }
 
 fn measure(pair: &mut Pair, row: &Row, processes: u32, rounds: u32) -> anyhow::Result<Measured> {
-    let rounds = pair.scale(row.name, processes, rounds)?;
+    let rounds = pair.rounds_of(("scale", processes, row.name), rounds)?;
     let per_s = |wall_ns: f64| OPERATIONS as f64 * 1e9 / wall_ns.max(1.0);
-    let of = |pick: fn(&super::pair::Turns) -> f64| median(rounds.iter().map(pick));
+    let of = |pick: fn(&Round) -> f64| median(rounds.iter().map(pick));
     Ok(Measured {
         name: row.name,
         processes,
-        native_per_s: per_s(of(|turns| turns.native.wall_ns)),
-        husk_per_s: per_s(of(|turns| turns.husk.wall_ns)),
-        ratio: of(|turns| turns.native.wall_ns / turns.husk.wall_ns.max(1.0)),
+        native_per_s: per_s(of(|round| round.native.wall_ns)),
+        husk_per_s: per_s(of(|round| round.husk.wall_ns)),
+        ratio: of(|round| round.native.wall_ns / round.husk.wall_ns.max(1.0)),
         native_scale: 1.0,
         husk_scale: 1.0,
-        native_cpu_ns: of(|turns| turns.native.cpu_ns) / OPERATIONS as f64,
-        husk_cpu_ns: of(|turns| turns.husk.cpu_ns) / OPERATIONS as f64,
+        native_cpu_ns: of(|round| round.native.cpu_ns) / OPERATIONS as f64,
+        husk_cpu_ns: of(|round| round.husk.cpu_ns) / OPERATIONS as f64,
     })
 }
 

@@ -13,7 +13,7 @@ use husk_proto::fs::SetExtended;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use super::Scene;
-use super::adversary::{MOVES, Move, contents, fifo, outside, run_on};
+use super::adversary::{MOVES, Move, contents, fifo, outside, run_on, stride};
 use crate::write_back::Outcome;
 
 /// Somewhere below, whatever happens.
@@ -197,7 +197,7 @@ fn judge(scene: &Scene, outcome: &Outcome, live: bool, what: &str) {
 
 #[test]
 fn an_adversary_beside_attributes_links_and_conflicts_reaches_nothing_outside() {
-    let step = if std::env::var_os("HUSK_FULL").is_some() { 1 } else { STEP };
+    let step = stride(STEP);
     for (number, (what, act)) in (0..).zip(MOVES.iter().chain(MORE)) {
         for (at, (live, openat2)) in (number..).zip(WAYS) {
             let (mut n, mut reached) = (1 + at % step, true);
