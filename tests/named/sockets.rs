@@ -66,3 +66,49 @@ fn sockets_are_listed_with_their_peers_and_the_way_of_their_bytes() {
     let nobody = images.husk(&["net", "ls", "ci"]);
     assert!(!nobody.status.success() && text(&nobody.stderr).contains("ci"), "{}", shown(&nobody));
 }
+
+/// A worker that becomes another user, as those of servers do, with a connection of each kind to
+/// who stays root.
+const WORKER: &str = "
+import os, socket, time
+pair = socket.socketpair()
+listeners = [socket.socket(socket.AF_UNIX), socket.socket()]
+for listener, name in zip(listeners, ['worker', ('127.0.0.1', 0)]):
+    listener.bind(name); listener.listen()
+if os.fork() == 0:
+    os.setgid(33); os.setuid(33)
+    ends = [pair[1]] + [listener.accept()[0] for listener in listeners]
+    for one in ends:
+        for _ in range(40): one.sendall(one.recv(1))
+    time.sleep(600)
+ends = [pair[0]]
+for listener in listeners:
+    ends.append(socket.socket(listener.family)); ends[-1].connect(listener.getsockname())
+for one in ends:
+    for _ in range(40): one.sendall(b'w'); one.recv(1)
+time.sleep(600)
+";
+
+#[test]
+fn connections_of_a_worker_that_becomes_another_user_can_take_rings() {
+    if against_native() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let images = Images::new("workers");
+    images.done(&["up", "ci", "--memory", "64M"]);
+    let started = format!("python3 -c \"{WORKER}\" > /dev/null 2>&1 & echo $!");
+    images.done(&["exec", "ci", "--", "bash", "-euc", &started]);
+    let told = "the reader sleeps, or has slept, in a system call";
+    let can = |way: &Value| way["by"] == "ring" || way["why"] == told;
+    let ends = |report: &Value, kind: &str| {
+        let sockets = report["sockets"].as_array().expect("a list");
+        let of_kind = |one: &&Value| one["kind"] == kind && can(&one["reads"]);
+        sockets.iter().filter(of_kind).count()
+    };
+    until("both ends of each are there", || {
+        let report = listed(&images);
+        [ends(&report, "unix"), ends(&report, "tcp")] == [4, 2]
+    });
+    let output = images.husk(&["down", "ci", "--force", "--discard"]);
+    assert!(output.status.success(), "{}", shown(&output));
+}

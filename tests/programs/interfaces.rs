@@ -94,6 +94,12 @@ fn tcp_connections_do_what_those_of_linux_do_wherever_their_bytes_are() {
 }
 
 #[test]
+fn sockets_between_processes_of_different_users_lose_nothing_and_tell_of_ends() {
+    let kinds = ["pair", "named", "tcp"];
+    printed("users", include_str!("sources/users.c"), &kinds, Length::Long);
+}
+
+#[test]
 fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
     let kinds = ["much", "storm", "named-much", "named-storm"];
     printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);

@@ -36,6 +36,10 @@ Admin in admin, operations {
     allow_pipes = - { pipes: bool, sockets: bool } -> (),
         by pipe::set_wanted;
 
+    /// Whether there is a lender of sockets.
+    lend_sockets = - { lends: bool } -> (),
+        by pipe::set_lends;
+
     /// How datagram sockets are set up.
     set_udp = - { udp: Udp } -> (),
         by image::set_udp;

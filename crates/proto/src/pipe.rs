@@ -43,6 +43,11 @@ pub enum Posted {
     Lane(Pipe, u32),
 }
 
+/// The socket of the *lender* in the image's private directory (`docs/adr/0088`). A client sends
+/// the name of a lane, 4 bytes. The answer is one byte: 0, and with it a descriptor of the socket
+/// that reads from the lane; or an error number.
+pub const LENDER: &[u8] = b"lender";
+
 /// How many numbers pipes have.
 pub const PIPE_NUMBERS: u32 = 1 << 10;
 

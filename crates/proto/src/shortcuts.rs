@@ -141,6 +141,10 @@ Shortcuts in shortcuts, looks {
     lanes_wanted = - {} -> bool = false,
         by pipe::lanes_wanted;
 
+    /// Whether the image has a lender, from whom programs of different users get sockets.
+    lends_sockets = - {} -> bool = false,
+        by pipe::lends;
+
     /// Whether any lane waits.
     any_lane_awaits = - {} -> bool = false,
         by pipe::lanes::any_awaits;

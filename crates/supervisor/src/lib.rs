@@ -37,6 +37,7 @@ pub mod hosts;
 pub mod image;
 mod interrupts;
 pub mod launch;
+mod lender;
 pub mod limits;
 mod loads;
 pub mod metrics;

@@ -28,6 +28,7 @@ use crate::failure::Failure;
 use crate::full::Full;
 use crate::holds::{self, Work as Kind};
 use crate::image::Image;
+use crate::lender::Lender;
 use crate::limits;
 use crate::loads::Loads;
 use crate::neighbours::Neighbours;
@@ -67,6 +68,7 @@ pub struct Work {
     copies: Option<Copies>,
     service: Option<Service>,
     aid: Option<Aid>,
+    lender: Option<Lender>,
     punch: Punch,
     dense: Dense,
     private: Option<Private>,
@@ -122,6 +124,7 @@ impl Work {
             copies,
             service,
             aid,
+            lender: None,
             punch,
             dense,
             private,
@@ -166,6 +169,7 @@ impl Work {
             copies,
             service,
             aid,
+            lender: None,
             punch,
             dense,
             private,
@@ -250,6 +254,10 @@ impl Work {
     pub fn serve(&mut self) {
         self.service = self.copies.take().map(|copies| copies.serve(&self.image.region));
         self.aid = Some(Aid::begin());
+        // Programs that are left over may go on between two services, and borrow.
+        if self.lender.is_none() {
+            self.lender = Lender::begin(&mut self.image.direct);
+        }
         self.image.volumes.iter_mut().for_each(Volume::serve);
     }
 

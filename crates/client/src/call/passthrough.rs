@@ -194,9 +194,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Passes a call after which the process may be somebody else.
     pub(crate) fn then_identity(&mut self, c: &Call) -> Answer {
-        if !self.keeps_identity(c) {
+        if !self.keeps_identity(c) && !self.stays_in_reach() {
             self.forgo_lanes();
         }
+        then(c, IDENTITY)
+    }
+
+    /// The same of one after which it may have other name spaces.
+    pub(crate) fn then_apart(&mut self, c: &Call) -> Answer {
+        self.forgo_lanes();
         then(c, IDENTITY)
     }
 

@@ -82,7 +82,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if files || context {
             self.part(c, Sharing { files, context })?;
         }
-        self.then_identity(c)
+        self.then_apart(c)
     }
 
     /// `setns`: not into another numbering of processes, by which nobody could judge who lives.
@@ -95,7 +95,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if c.args[1] & CLONE_NEWUSER != 0 {
             self.leave_namespace().or_else(|errno| self.refuse(c.number, errno))?;
         }
-        self.then_identity(c)
+        self.then_apart(c)
     }
 
     /// Parts what the process shares with others. Its threads have one record, so none of them

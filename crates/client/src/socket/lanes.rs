@@ -96,7 +96,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The process that has connected to a socket, if it is of the user that this one is, in every
-    /// respect: else one could not borrow from the other.
+    /// respect, or there is a lender: else one could not borrow from the other.
     fn peer_in_reach(&self, fd: usize) -> Option<u32> {
         let (mut peer, mut length) = ([0u32; 3], 12u32);
         let (at, room) = (peer.as_mut_ptr() as usize, &raw mut length as usize);
@@ -110,7 +110,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (peer, own) = (core::hint::black_box(peer), core::hint::black_box(own));
         let [pid, user, group] = peer;
         let same = own[..3].iter().all(|&id| id == user) && own[3..].iter().all(|&id| id == group);
-        (told == 0 && same).then_some(pid)
+        (told == 0 && (same || self.reaches_all_users())).then_some(pid)
     }
 
     /// `connect` to a node has succeeded: who accepts the connection is to know its lanes. A socket

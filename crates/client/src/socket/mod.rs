@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod lanes;
+pub(crate) mod lender;
 pub(crate) mod messages;
 pub(crate) mod name;
 pub(crate) mod peers;

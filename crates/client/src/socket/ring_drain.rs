@@ -55,7 +55,18 @@ static APART: AtomicBool = AtomicBool::new(false);
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether others can borrow from this process, and it from them.
     pub(crate) fn is_in_reach(&self) -> bool {
-        !APART.load(Ordering::Relaxed) && !self.is_filtered()
+        let lends = !self.services.lends_sockets() || self.knows_lender();
+        !APART.load(Ordering::Relaxed) && !self.is_filtered() && lends
+    }
+
+    /// Whether that is still so after this program has become another user.
+    pub(crate) fn stays_in_reach(&self) -> bool {
+        self.services.lends_sockets() && self.meets_lender() && self.is_in_reach()
+    }
+
+    /// Whether that is so of a process of another user as well.
+    pub(crate) fn reaches_all_users(&self) -> bool {
+        self.services.lends_sockets() && self.is_in_reach()
     }
 
     /// Whether a filter of the program's judges our calls, too.
@@ -404,6 +415,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             while let Some((pid, fd)) = self.services.lane_reader(lane, skipped) {
                 match self.borrow_from(pid, fd, lane) {
                     Ok(Some(got)) => return Ok(got),
+                    Err(Errno::EPERM) if self.services.lends_sockets() => {
+                        return self.borrow_from_lender(lane);
+                    }
                     Ok(None) | Err(Errno::ESRCH | Errno::EBADF) => {}
                     Err(errno) => why = errno,
                 }
@@ -418,8 +432,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn borrow_from(&mut self, pid: u32, fd: u32, lane: Pipe) -> Result<Option<u32>> {
-        let got = match self.fetch_from(pid, fd) {
-            Err(Errno::EMFILE) => self.above_limit(|client| client.fetch_from(pid, fd))?,
+        self.borrow_by(lane, |client| client.fetch_from(pid, fd))
+    }
+
+    /// The same of a process of another user.
+    #[cold]
+    fn borrow_from_lender(&mut self, lane: Pipe) -> Result<u32> {
+        self.borrow_by(lane, |client| client.lent(lane))?.ok_or(Errno::EPIPE)
+    }
+
+    fn borrow_by(
+        &mut self,
+        lane: Pipe,
+        fetch: impl Fn(&Self) -> Result<u32>,
+    ) -> Result<Option<u32>> {
+        let got = match fetch(self) {
+            Err(Errno::EMFILE) => self.above_limit(fetch)?,
             other => other?,
         };
         if self.find_lane(got as usize).is_some_and(|end| end.pipe == lane) {

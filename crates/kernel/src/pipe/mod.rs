@@ -25,9 +25,10 @@ use crate::state::process;
 use crate::state::{high, pair};
 
 pub(crate) const HOST: u32 = 3;
-/// What is wanted: rings for pipes, for sockets.
+/// What is wanted: rings for pipes, for sockets. And that there is a lender.
 const RINGS: u64 = 1;
 const LANES: u64 = 2;
+const LENDS: u64 = 4;
 
 const _: () = assert!(husk_proto::pipe::PIPE_NUMBERS == PIPES_MAX);
 
@@ -66,6 +67,18 @@ pub fn set_wanted(kernel: &Kernel, pipes: bool, sockets: bool) {
     let region = &kernel.session.region;
     let wanted = if pipes { RINGS } else { 0 } | if sockets { LANES } else { 0 };
     region.store(region.map.fixed(PIPES_WANTED), wanted);
+}
+
+/// `Pipes::lends_sockets`.
+pub fn lends(kernel: &Kernel) -> bool {
+    wants(kernel, LENDS)
+}
+
+/// Says whether there is a lender (the supervisor, which alone writes this word).
+pub fn set_lends(kernel: &Kernel, lends: bool) {
+    let region = &kernel.session.region;
+    let (word, others) = (region.map.fixed(PIPES_WANTED), RINGS | LANES);
+    region.store(word, region.load(word) & others | if lends { LENDS } else { 0 });
 }
 
 /// The end behind a table's entry.
