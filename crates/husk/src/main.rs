@@ -184,6 +184,8 @@ enum Command {
     ServeHome {
         /// Who has started it, and whose end is its own.
         parent: u32,
+        /// Nodes that are dead.
+        dead: Vec<u16>,
     },
     /// Home's end of a session with another host.
     #[command(hide = true)]
@@ -515,8 +517,8 @@ fn begin() -> ExitCode {
         }
         Command::MindMount(shown) => named::mind(&shown),
         Command::ServeMount(shown) => named::serve(&shown),
-        Command::ServeHome { parent } => {
-            husk_supervisor::nodes::serve_home(parent);
+        Command::ServeHome { parent, dead } => {
+            husk_supervisor::nodes::serve_home(parent, &dead);
             ExitCode::from(STATUS_HUSK)
         }
         Command::ServeHost { host, told } => ExitCode::from(hosts::serve_host(&host, &told)),

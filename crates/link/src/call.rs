@@ -18,6 +18,7 @@
 use husk_abi::{Errno, nr};
 use husk_host::calls;
 use husk_host::messages::{AF_UNIX, MessageHeader, PATH_BYTES, UnixAddress};
+use husk_wire::Retry;
 
 /// Most bytes of a message: what a socket takes at once with its usual limits.
 pub const CALL_BYTES_MAX: usize = 96 << 10;
@@ -48,6 +49,29 @@ pub enum Unanswered {
     /// The same, but the agent has not answered in time: it is stopped, or its disk is. Another try
     /// would wait as long once more.
     Late,
+}
+
+/// What comes of a request that has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// It is asked again.
+    Again,
+    /// The program is told so.
+    Fails(Errno),
+}
+
+impl Unanswered {
+    /// What its sender does, by the rule for its kind. A change is asked for once: it may have been
+    /// made.
+    pub const fn next(self, retry: Retry) -> Next {
+        match self {
+            Unanswered::Unsent(errno @ (Errno::EMFILE | Errno::ENFILE)) => Next::Fails(errno),
+            // Stopped for long before it was sent: its session has ended.
+            Unanswered::Unsent(Errno::EPIPE | Errno::ECONNRESET) => Next::Again,
+            Unanswered::Lost if matches!(retry, Retry::Idempotent) => Next::Again,
+            Unanswered::Unsent(_) | Unanswered::Lost | Unanswered::Late => Next::Fails(Errno::EIO),
+        }
+    }
 }
 
 /// A socket that is closed with its scope.

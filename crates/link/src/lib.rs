@@ -42,7 +42,9 @@ use core::fmt;
 
 use husk_wire::{Fault, Header};
 
-pub use call::{ANSWER_S, CALL_BYTES_MAX, PATH_BYTES_MAX, Unanswered, call, call_for_descriptor};
+pub use call::{
+    ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, Unanswered, call, call_for_descriptor,
+};
 pub use doorbell::{Doorbell, POLLED_MAX, SLEEP_MS_MAX, Wait};
 pub use lane::{INLINE_BYTES, Reader, Room, Writer};
 pub use layout::{

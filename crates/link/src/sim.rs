@@ -5,6 +5,7 @@
 //!     .link(1, 2) -> Sim         node 1's end of the wire to node 2
 //!     .next_us(), .go_to(us)     when something arrives next; time goes on
 //!     .cut(1, 2, true)           partition; .crash(2): all on its way to and from it is lost
+//!     .slow(2, us)               a slow node; .set_room(0, 4): one whose queue is short
 //! ```
 //!
 //! Invariants
@@ -12,7 +13,8 @@
 //! 2. Without faults a wire is a stream: in order, once, whole, late by `delay_us`.
 //! 3. What was lost, doubled, overtaken or cut off is counted: a test that wants a fault can ask
 //!    whether it has fired.
-//! 4. At most `ON_THE_WAY_MAX` messages are on one wire, one way: then `send` says `Full`.
+//! 4. At most `ON_THE_WAY_MAX` messages are on one wire, one way: then `send` says `Full`; it does
+//!    so, too, where as many are on their way to a node as that has room for.
 //!
 //! Not here: rules of the ring that a lossy wire cannot have (room for replies, counted requests).
 
@@ -61,6 +63,10 @@ pub struct Fired {
     pub overtaken: u64,
     /// That a partition or a crash has swallowed.
     pub cut: u64,
+    /// That were not taken, for there was no room.
+    pub full: u64,
+    /// That a slow node sent or was sent.
+    pub slowed: u64,
 }
 
 /// From one node to another.
@@ -77,6 +83,8 @@ struct State {
     fired: Fired,
     wires: BTreeMap<Wire, BTreeMap<Arrival, Vec<u8>>>,
     cut: BTreeSet<Wire>,
+    slow_us: BTreeMap<u16, u64>,
+    rooms: BTreeMap<u16, usize>,
     ended: BTreeMap<Wire, Ending>,
 }
 
@@ -93,6 +101,11 @@ impl State {
     fn put(&mut self, wire: Wire, message: Vec<u8>) {
         let (least, most) = self.faults.delay_us;
         let mut at = self.now_us + least + self.below(most.saturating_sub(least) + 1);
+        let slow = [wire.0, wire.1].into_iter().filter_map(|node| self.slow_us.get(&node)).max();
+        if let Some(more_us) = slow {
+            self.fired.slowed += 1;
+            at += more_us;
+        }
         let last = self.wires.get(&wire).and_then(|on_it| on_it.last_key_value());
         if let Some((&(last, _), _)) = last.filter(|(last, _)| at < last.0) {
             if self.faults.overtaking {
@@ -105,8 +118,15 @@ impl State {
         self.wires.entry(wire).or_default().insert((at, self.sent), message);
     }
 
+    fn is_full(&self, wire: Wire) -> bool {
+        let on = |wire: &Wire| self.wires.get(wire).map_or(0, BTreeMap::len);
+        let to_it = || self.wires.keys().filter(|other| other.1 == wire.1).map(on).sum::<usize>();
+        on(&wire) >= ON_THE_WAY_MAX || self.rooms.get(&wire.1).is_some_and(|room| to_it() >= *room)
+    }
+
     fn send(&mut self, wire: Wire, message: Vec<u8>) -> Result<(), Unsent> {
-        if self.wires.get(&wire).is_some_and(|on_it| on_it.len() >= ON_THE_WAY_MAX) {
+        if self.is_full(wire) {
+            self.fired.full += 1;
             return Err(Unsent::Full);
         }
         if self.cut.contains(&wire) {
@@ -145,6 +165,8 @@ impl Network {
             fired: Fired::default(),
             wires: BTreeMap::new(),
             cut: BTreeSet::new(),
+            slow_us: BTreeMap::new(),
+            rooms: BTreeMap::new(),
             ended: BTreeMap::new(),
         })))
     }
@@ -187,6 +209,16 @@ impl Network {
                 state.cut.remove(&wire);
             }
         }
+    }
+
+    /// What a node sends or is sent takes so much longer.
+    pub fn slow(&self, node: u16, us: u64) {
+        self.0.borrow_mut().slow_us.insert(node, us);
+    }
+
+    /// At most so many messages are on their way to a node.
+    pub fn set_room(&self, node: u16, messages: usize) {
+        self.0.borrow_mut().rooms.insert(node, messages);
     }
 
     /// A node dies: all on its way to it and from it is lost, and it has ended nothing.

@@ -95,6 +95,27 @@ fn a_wire_holds_so_many_and_an_end_is_seen() {
     assert_eq!(other.send(Lane::Reply, &posted(0), b""), Err(Unsent::Broken(why)));
 }
 
+#[test]
+fn a_slow_node_is_late_and_a_short_queue_takes_no_more() {
+    let network = Network::new(3, Faults::none(10));
+    let (mut one, mut other) = (network.link(1, 2), network.link(2, 1));
+    let mut third = network.link(3, 2);
+    network.slow(1, 500);
+    network.set_room(2, 3);
+    send_all(&mut one, 2);
+    send_all(&mut third, 1);
+    for link in [&mut one, &mut third] {
+        assert_eq!(link.send(Lane::CallBack, &posted(9), b""), Err(Unsent::Full));
+    }
+    network.go_to(509);
+    assert!(!other.has_message(), "it is slow");
+    assert!(network.link(2, 3).has_message(), "it is not");
+    assert_eq!(arrivals(&network, &mut other).len(), 2);
+    send_all(&mut third, 2);
+    let fired = network.fired();
+    assert_eq!((fired.full, fired.slowed), (2, 2));
+}
+
 /// A home that counts what it is asked.
 struct Home(u32);
 

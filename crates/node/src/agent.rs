@@ -36,6 +36,8 @@ pub struct Agent {
     /// answer to the request of now.
     pub memory: Option<(Arc<OwnedFd>, Layout)>,
     pub lends_memory: bool,
+    /// The hold that the answer to the request of now has the number of.
+    pub unheard: Option<(u16, u64)>,
     /// Who asks now is the process that has started this agent.
     pub is_supervisor: bool,
     /// Bytes of a file, a path, a value.
@@ -151,6 +153,7 @@ impl Agent {
             sessions,
             memory: None,
             lends_memory: false,
+            unheard: None,
             is_supervisor: false,
             bytes: Vec::new(),
             is_afar: false,
@@ -160,7 +163,7 @@ impl Agent {
 
     /// Handles a request; its answer's body is put into `room`.
     pub fn handle(&mut self, header: &Header, body: &[u8], room: &mut [u8]) -> Handled {
-        self.lends_memory = false;
+        (self.lends_memory, self.unheard) = (false, None);
         if header.role != Role::Request {
             let fault = if header.role == Role::Reply { Fault::Unasked } else { Fault::Role };
             self.sessions.refuse(header.source, fault);
@@ -174,6 +177,9 @@ impl Agent {
             self.sessions.refuse(header.source, fault);
             Err(Failure::Protocol)
         });
+        if handled.is_err() {
+            self.was_not_heard();
+        }
         // Who watches what has changed is told, as by any process.
         self.client.tell();
         handled

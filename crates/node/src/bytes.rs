@@ -11,6 +11,7 @@ use husk_wire::text::Bytes;
 use husk_wire::{Failure, Header, message, reply, request};
 
 use crate::agent::{Agent, Handled, Who, held, inode, put};
+use crate::planted::planted;
 use crate::serve::failure;
 
 /// Most files that are open for other nodes at once.
@@ -47,7 +48,7 @@ impl Agent {
             let (files, flags) = (direct.files(), asked.flags & !O_CLOEXEC);
             let who = who.credentials();
             match direct.open(&who, files, inode, flags, 0, NUMBERS_END) {
-                Ok(fd) => Some(self.keep(header.source, fd)?.1),
+                Ok(fd) => Some(self.keep(header, fd)?.1),
                 // The host's bytes: they are read by the inode, without a hold.
                 Err(Errno::EIO) if self.is_host_file_for_afar(inode) => None,
                 Err(errno) => return Err(failure(errno)),
@@ -66,15 +67,29 @@ impl Agent {
         room: &mut [u8],
     ) -> Handled {
         for number in asked.grants.iter() {
-            // One that it does not have was given back before, or by an agent before this one.
-            if let Some(fd) = self.sessions.let_go(header.source, number) {
-                let direct = self.direct();
-                let files = direct.files();
-                // It is open: nobody else closes.
-                let _ = direct.close(files, fd);
-            }
+            self.let_go(header.source, number);
         }
         put::<message::Return>(header, &reply::Return {}, room)
+    }
+
+    fn let_go(&mut self, node: u16, number: u64) {
+        // One that it does not have was given back before, or by an agent before this one.
+        if let Some(fd) = self.sessions.let_go(node, number) {
+            let direct = self.direct();
+            let files = direct.files();
+            // It is open: nobody else closes.
+            let _ = direct.close(files, fd);
+        }
+    }
+
+    /// Nobody has taken the answer to the request of now: who asked was killed, or has given up. A
+    /// hold whose number nobody knows is let go of.
+    pub fn was_not_heard(&mut self) {
+        if let Some((node, number)) = self.unheard.take()
+            && !planted!(UnheardHoldKept)
+        {
+            self.let_go(node, number);
+        }
     }
 
     /// Bytes of a file.

@@ -30,11 +30,15 @@ mod bytes;
 mod names;
 #[allow(unsafe_code)]
 mod plain;
+mod planted;
 mod serve;
 mod sessions;
 
 pub use husk_wire::AFAR;
 pub use serve::{CALL_BYTES_MAX, ask, serve, tell_deaths};
 
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod sim;
 #[cfg(test)]
 mod tests;

@@ -97,7 +97,7 @@ impl Agent {
             let files = direct.files();
             let opened = direct.create_open(&who, files, dir, name, mode, asked.flags, NUMBERS_END);
             let fd = opened.map_err(failure)?;
-            let (inode, held) = self.keep(header.source, fd)?;
+            let (inode, held) = self.keep(header, fd)?;
             grant = Some(held);
             inode
         } else {
@@ -294,10 +294,10 @@ impl Agent {
         put::<message::Room>(header, &answer, room)
     }
 
-    /// Keeps number `fd` of our table for another node: what it is, and the hold.
+    /// Keeps number `fd` of our table for who asks: what it is, and the hold.
     pub fn keep(
         &mut self,
-        node: u16,
+        asked: &Header,
         fd: u32,
     ) -> Result<(husk_proto::Inode, husk_wire::record::Grant), Failure> {
         use husk_proto::descriptor::Slot;
@@ -307,8 +307,9 @@ impl Agent {
             return Err(failure(Errno::EBADF));
         };
         let inode = direct.description(description).map_err(failure)?.inode;
-        let (number, kinds) =
-            (self.sessions.hold(node, fd), husk_wire::record::Promises::default());
+        let number = self.sessions.hold(asked, fd);
+        self.unheard = Some((asked.source, number));
+        let kinds = husk_wire::record::Promises::default();
         Ok((inode, husk_wire::record::Grant { number, kinds, term_ms: 0 }))
     }
 }

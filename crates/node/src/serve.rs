@@ -69,11 +69,13 @@ struct Shared {
 }
 
 /// Becomes the agent of the node whose region is `region`: answers what comes to `listener` until
-/// it is killed, and tells `say` what broke the rules. An error says why it could not begin.
+/// it is killed, and tells `say` what broke the rules. What the `dead` asked before `epoch` is
+/// refused from the first request on. An error says why it could not begin.
 pub fn serve(
     region: &OwnedFd,
     layout: Layout,
     listener: OwnedFd,
+    (dead, epoch): (&[u16], u32),
     say: fn(&str),
 ) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
@@ -83,7 +85,12 @@ pub fn serve(
     let process = direct.first_process(pid, &[])?;
     direct.detach();
     let memory = to_read(region).ok().map(|memory| (Arc::new(memory), layout));
-    for thread in start(listener, Arc::new(Sessions::begin(say)), process, memory) {
+    let sessions = Sessions::begin(say);
+    for &node in dead {
+        // Nothing is open for it here yet.
+        sessions.bury(node, epoch);
+    }
+    for thread in start(listener, Arc::new(sessions), process, memory) {
         // One that ends has said why.
         let _ = thread.join();
     }
@@ -163,7 +170,8 @@ impl Desk {
             }
             // There is room in a queue that nothing was put into: nobody is waited for.
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            sendmsg(stream.as_fd(), &[IoSlice::new(whole)], &mut ancillary, flags)?;
+            let sent = sendmsg(stream.as_fd(), &[IoSlice::new(whole)], &mut ancillary, flags);
+            sent.inspect_err(|_| self.agent.was_not_heard())?;
         }
         Ok(true)
     }

@@ -9,16 +9,19 @@
 //! 1. A hold is its node's: no other node gives it back. All of a node fall together when it is
 //!    dead (`bury`), so that files without a name go.
 //! 2. What is asked in an epoch that is over is `Fenced` before anything is looked at: a node that
-//!    was declared dead changes nothing if it wakes.
+//!    was declared dead changes nothing if it wakes. An agent knows who is dead before it serves.
+//! 3. No two holds of a home ever have the same number, of whichever agents they are: what is given
+//!    back late is not mistaken.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use husk_wire::{Fault, Header};
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::serve::now_ns;
+use crate::planted::planted;
 
-const NS_PER_S: i64 = 1_000_000_000;
+const NS_PER_S: u64 = 1_000_000_000;
 /// Lines about messages that were refused.
 const LINES_MAX: usize = 32;
 
@@ -26,6 +29,8 @@ const LINES_MAX: usize = 32;
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     node: u16,
+    /// Which life of the node.
+    epoch: u32,
     fd: u32,
 }
 
@@ -46,11 +51,13 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Nobody has asked yet. Numbers of holds are another life's in another second: what is given
-    /// back late is not mistaken.
+    /// Nobody has asked yet. Numbers of holds begin with the ns since the host's start: no agent
+    /// before this one has come so far, for a hold takes longer to make.
     pub fn begin(say: fn(&str)) -> Sessions {
-        let life = (now_ns() / NS_PER_S) as u64 & 0x3fff_ffff;
-        let table = Table { next: life << 32 | 1, ..Table::default() };
+        let now = clock_gettime(ClockId::Boottime);
+        let now_ns = now.tv_sec as u64 * NS_PER_S + now.tv_nsec as u64;
+        let next = if planted!(HoldsNumberedAgain) { 1 } else { now_ns };
+        let table = Table { next, ..Table::default() };
         Sessions { table: Mutex::new(table), say }
     }
 
@@ -59,21 +66,28 @@ impl Sessions {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps number `fd` of the agent's table for a node: the number of the hold.
-    pub fn hold(&self, node: u16, fd: u32) -> u64 {
+    /// Keeps number `fd` of the agent's table for who asks: the number of the hold.
+    pub fn hold(&self, asked: &Header, fd: u32) -> u64 {
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
-        table.holds.insert(number, Hold { node, fd });
+        table.holds.insert(number, Hold { node: asked.source, epoch: asked.epoch, fd });
         number
     }
 
     /// A node does not need it any more: what it was. `None`: it has no such hold.
     pub fn let_go(&self, node: u16, number: u64) -> Option<u32> {
         let mut table = self.table();
-        let held = table.holds.get(&number).filter(|hold| hold.node == node)?.fd;
+        let may = |hold: &&Hold| hold.node == node || planted!(AnyoneReturns);
+        let held = table.holds.get(&number).filter(may)?.fd;
         table.holds.remove(&number);
         Some(held)
+    }
+
+    /// The number of the hold that was made last.
+    #[cfg(test)]
+    pub fn made(&self) -> u64 {
+        self.table().next - 1
     }
 
     /// How many holds there are.
@@ -87,13 +101,20 @@ impl Sessions {
         let mut table = self.table();
         let known = table.epochs.entry(node).or_default();
         *known = epoch.max(*known);
-        table.holds.extract_if(|_, hold| hold.node == node).map(|(_, hold)| hold.fd).collect()
+        if planted!(DeathKeepsHolds) {
+            return Vec::new();
+        }
+        let is_its = |hold: &mut Hold| {
+            hold.node == node && (hold.epoch < epoch || planted!(DeathOfAllLives))
+        };
+        table.holds.extract_if(|_, hold| is_its(hold)).map(|(_, hold)| hold.fd).collect()
     }
 
     /// Whether a message is of an epoch that is over.
     pub fn is_fenced(&self, header: &Header) -> bool {
         let mut table = self.table();
-        let fenced = table.epochs.get(&header.source).is_some_and(|epoch| header.epoch < *epoch);
+        let over = table.epochs.get(&header.source).is_some_and(|epoch| header.epoch < *epoch);
+        let fenced = over && !planted!(NoFence);
         table.fenced += u64::from(fenced);
         fenced
     }
@@ -132,19 +153,23 @@ mod tests {
     #[test]
     fn holds_are_their_nodes_and_fall_with_it_and_an_old_epoch_is_fenced() {
         let sessions = Sessions::begin(|_| {});
-        let [one, two, other] = [(1, 10), (1, 11), (2, 12)].map(|(n, fd)| sessions.hold(n, fd));
+        let of =
+            |node, epoch| Header { source: node, epoch, ..Header::new(Kind::Walk, Role::Request) };
+        let [one, two, other] =
+            [(1, 10), (1, 11), (2, 12)].map(|(n, fd)| sessions.hold(&of(n, 0), fd));
         assert_eq!(sessions.let_go(2, one), None, "it is another node's");
         assert_eq!(sessions.let_go(1, one), Some(10));
         assert_eq!(sessions.let_go(1, one), None, "once");
-        let asks = |node, epoch| {
-            let header = Header { source: node, epoch, ..Header::new(Kind::Walk, Role::Request) };
-            sessions.is_fenced(&header)
-        };
+        let asks = |node, epoch| sessions.is_fenced(&of(node, epoch));
         assert!(!asks(1, 0));
         assert_eq!(sessions.bury(1, 1), [11]);
         assert!(asks(1, 0) && !asks(1, 1) && !asks(2, 0));
         assert_eq!(sessions.bury(1, 0), [0; 0], "epochs do not go back");
         assert!(asks(1, 0));
+        let next = sessions.hold(&of(1, 1), 13);
+        assert_eq!(sessions.bury(1, 1), [0; 0], "told once more: its next life is another one");
+        assert_eq!(sessions.let_go(1, next), Some(13));
+        assert!(Sessions::begin(|_| {}).hold(&of(1, 1), 10) > next, "another agent");
         assert_eq!((sessions.let_go(1, two), sessions.let_go(2, other)), (None, Some(12)));
     }
 }

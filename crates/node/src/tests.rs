@@ -21,6 +21,7 @@ use husk_wire::{
 
 use crate::CALL_BYTES_MAX;
 use crate::agent::Agent;
+use crate::bytes::NUMBERS_END;
 use crate::plain::Plain;
 use crate::serve::{now_ns, reply_to, start};
 use crate::sessions::Sessions;
@@ -244,6 +245,18 @@ fn what_a_node_holds_is_its_own_and_falls_with_it_and_what_it_asks_when_dead_is_
     desk.asked::<message::Walk>(2, &asked).expect("another node");
 }
 
+/// A socket that agents listen to.
+fn listening(path: &std::path::Path) -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
+    let socket = socket.expect("a socket");
+    let address = SocketAddrUnix::new(path).expect("a short path");
+    rustix::net::bind(&socket, &address).expect("a new name");
+    rustix::net::listen(&socket, 1024).expect("it listens");
+    socket
+}
+
 /// A connection to an agent on which this has been sent.
 fn connected(path: &std::path::Path, message: &[u8]) -> OwnedFd {
     use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -260,15 +273,9 @@ fn connected(path: &std::path::Path, message: &[u8]) -> OwnedFd {
 
 #[test]
 fn peers_that_send_nothing_or_garbage_or_read_nothing_hold_up_nobody() {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let (turn, root, process) = region();
     let path = std::env::temp_dir().join(format!("husk-node-{}", std::process::id()));
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
-    let socket = socket.expect("a socket");
-    let address = SocketAddrUnix::new(&path).expect("a short path");
-    rustix::net::bind(&socket, &address).expect("a new name");
-    rustix::net::listen(&socket, 1024).expect("it listens");
+    let socket = listening(&path);
     let sessions = Arc::new(Sessions::begin(|_| {}));
     // They end with the process.
     let _threads = start(socket, sessions.clone(), process, None);
@@ -293,6 +300,37 @@ fn peers_that_send_nothing_or_garbage_or_read_nothing_hold_up_nobody() {
         std::thread::yield_now();
     }
     drop((kept, turn));
+    let _ = std::fs::remove_file(&path);
+}
+
+#[test]
+fn what_was_opened_for_a_process_that_has_gone_before_its_answer_is_let_go_of() {
+    let (turn, root, process) = region();
+    let path = std::env::temp_dir().join(format!("husk-node-gone-{}", std::process::id()));
+    let socket = listening(&path);
+    let spot = Spot { directory: object(root), name: Name::new(b"left").expect("a name") };
+    let (mode, open, caller) = (0o100644, Some(Access::Both), nobody());
+    let (device, target, flags, own) = (0, None, 2, None);
+    let create = request::Create { spot, mode, device, target, flags, open, own, caller };
+    // It is killed: its connection waits in the queue, and nobody is at the other end.
+    drop(connected(&path, &whole::<message::Create>(1, 0, &create)));
+    let sessions = Arc::new(Sessions::begin(|_| {}));
+    let held = sessions.hold(&Header::new(Kind::Walk, Role::Request), NUMBERS_END);
+    // They end with the process.
+    let _threads = start(socket, sessions.clone(), process, None);
+    let names = [spot.name];
+    let (seen, bytes) = (whole::<message::Walk>(1, 0, &walk(root, &names)), path.as_os_str());
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(bytes);
+    let (end, mut room) = (Instant::now() + Duration::from_secs(60), vec![0; CALL_BYTES_MAX]);
+    let mut is_there = || {
+        let length = husk_link::call(bytes, [&seen, &[]], &mut room, 30).expect("answered");
+        Header::split(&room[..length]).expect("sound").0.status == 0
+    };
+    while !is_there() || sessions.made() != held + 1 || sessions.count() != 1 {
+        assert!(Instant::now() < end, "{} are open", sessions.count());
+        std::thread::yield_now();
+    }
+    drop(turn);
     let _ = std::fs::remove_file(&path);
 }
 

@@ -32,7 +32,7 @@ pub use bytes::AT_END;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::nr;
 use husk_host::calls;
-use husk_link::{ANSWER_S, CALL_BYTES_MAX, PATH_BYTES_MAX, Unanswered, call};
+use husk_link::{ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, call};
 use husk_proto::fs::{
     Attributes, Backing, Credentials, HostIdentity, Imported, Kind, Origin, SetBits, Step,
 };
@@ -216,14 +216,10 @@ impl Direct {
         for _ in 0..ASKED_MAX {
             match call(path, [header, body], incoming, ANSWER_S) {
                 Ok(length) => return Ok(length),
-                Err(Unanswered::Unsent(errno @ (Errno::EMFILE | Errno::ENFILE))) => {
-                    return Err(errno);
-                }
-                // Stopped for long before it was sent: its session has ended.
-                Err(Unanswered::Unsent(Errno::EPIPE | Errno::ECONNRESET)) => {}
-                Err(Unanswered::Unsent(_)) => return Err(Errno::EIO),
-                Err(Unanswered::Lost) if retry == Retry::Idempotent => {}
-                Err(Unanswered::Lost | Unanswered::Late) => break,
+                Err(unanswered) => match unanswered.next(retry) {
+                    Next::Again => {}
+                    Next::Fails(errno) => return Err(errno),
+                },
             }
         }
         Err(Errno::EIO)

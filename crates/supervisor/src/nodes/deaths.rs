@@ -16,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const PATIENCE_S: u64 = 1;
 const AGAIN: Duration = Duration::from_secs(5);
 /// What a node asked that is dead was of an epoch before this one.
-const EPOCH: u32 = 1;
+pub const EPOCH: u32 = 1;
 
 /// What is known.
 pub struct Deaths {
@@ -31,6 +31,12 @@ impl Deaths {
     pub fn new() -> Deaths {
         let (missing, dead) = Default::default();
         Deaths { next_look: Instant::now() + LOOK_EVERY, missing, dead }
+    }
+
+    /// The dead, for an agent that starts: it is to serve nothing of theirs, not even before it is
+    /// told.
+    pub fn dead(&self) -> impl Iterator<Item = u16> {
+        self.dead.keys().copied()
     }
 
     /// There is another agent, which has heard of nothing.

@@ -235,6 +235,7 @@ impl Nodes {
         command
             .arg0(AGENT)
             .args(["serve-home", &std::process::id().to_string()])
+            .args(self.deaths.dead().map(|node| node.to_string()))
             .stdin(Stdio::from(region))
             .stdout(Stdio::from(listener));
         self.agent = Some(command.spawn()?);
@@ -336,8 +337,8 @@ pub(crate) fn listen(path: &std::path::Path) -> rustix::io::Result<OwnedFd> {
 }
 
 /// What `husk serve-home` does: is the agent of the node whose region is its standard input, and
-/// whose socket its standard output, until process `parent` ends.
-pub fn serve_home(parent: u32) {
+/// whose socket its standard output, until process `parent` ends. What `dead` nodes ask is refused.
+pub fn serve_home(parent: u32, dead: &[u16]) {
     // A session of its own: it is no program of the image.
     let _ = rustix::process::setsid();
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
@@ -346,13 +347,13 @@ pub fn serve_home(parent: u32) {
         return;
     }
     let _ = rustix::thread::set_name(c"husk: home");
-    let begun = begin_home();
+    let begun = begin_home(dead);
     if let Err(why) = begun {
         say(&format!("the agent of node 0 ends: {why}; see `husk check`"));
     }
 }
 
-fn begin_home() -> Result<(), String> {
+fn begin_home(dead: &[u16]) -> Result<(), String> {
     let told = |problem: std::io::Error| reason(&problem);
     let region = rustix::stdio::stdin().try_clone_to_owned().map_err(told)?;
     let listener = rustix::stdio::stdout().try_clone_to_owned().map_err(told)?;
@@ -360,7 +361,8 @@ fn begin_home() -> Result<(), String> {
     let layout = crate::visit::layout(&region)?;
     let region = OwnedFd::from(region);
     debug_assert!(region.as_raw_fd() >= 0 && listener.as_fd().as_raw_fd() >= 0);
-    husk_node::serve(&region, layout, listener, say).map_err(|errno| format!("{errno:?}"))
+    let fenced = (dead, deaths::EPOCH);
+    husk_node::serve(&region, layout, listener, fenced, say).map_err(|errno| format!("{errno:?}"))
 }
 
 #[cfg(test)]

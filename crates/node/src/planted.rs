@@ -1,0 +1,65 @@
+//! Bugs that tests plant, each the loss of one rule, to show that the simulator finds it. Outside
+//! of tests there is none.
+
+/// Whether a bug is planted: `planted!(NoFence)`.
+#[cfg(test)]
+macro_rules! planted {
+    ($bug:ident) => {
+        $crate::planted::is_planted($crate::planted::Bug::$bug)
+    };
+}
+
+/// Never.
+#[cfg(not(test))]
+macro_rules! planted {
+    ($bug:ident) => {
+        false
+    };
+}
+
+pub(crate) use planted;
+
+#[cfg(test)]
+pub use tests_only::{Bug, is_planted, plant};
+
+#[cfg(test)]
+mod tests_only {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// What is left out, or done otherwise.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Bug {
+        /// What is of an epoch that is over is done.
+        NoFence,
+        /// Another agent is not told of deaths before it serves.
+        DeathsForgotten,
+        /// A dead node's files stay open.
+        DeathKeepsHolds,
+        /// A death that is told again is that of the node's next life.
+        DeathOfAllLives,
+        /// Each agent numbers holds from 1.
+        HoldsNumberedAgain,
+        /// A hold is given back by whoever knows its number.
+        AnyoneReturns,
+        /// A hold whose number nobody has heard is kept.
+        UnheardHoldKept,
+        /// A change whose answer was lost is asked for again.
+        AsksAgainChanges,
+        /// What was not answered in time is asked for again.
+        AsksAgainLate,
+        /// The answer to an earlier try is taken for one to this.
+        TakesAnyAnswer,
+    }
+
+    static PLANTED: AtomicUsize = AtomicUsize::new(0);
+
+    /// Plants one, or none, in this process.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.store(bug.map_or(0, |bug| bug as usize + 1), Ordering::Relaxed);
+    }
+
+    /// Whether it is.
+    pub fn is_planted(bug: Bug) -> bool {
+        PLANTED.load(Ordering::Relaxed) == bug as usize + 1
+    }
+}

@@ -1,0 +1,298 @@
+//! The home of all names: a real region, its supervisor, and an agent that can be killed.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use husk_carrier::{CACHE_ADDRESS, Direct, Layout, STATE_ADDRESS, check, scratch_words};
+use husk_client::{Buffers, Client};
+use husk_proto::fs::{Credentials, Fs as _, Imported, Kind};
+use husk_proto::image::Cover;
+use husk_proto::{Admin as _, Inode, Process};
+use husk_wire::record::{Object, Sort};
+
+use super::asks::Facts;
+use super::tree::line;
+use crate::CALL_BYTES_MAX;
+use crate::agent::{Agent, object, told};
+use crate::plain::Plain;
+use crate::planted::planted;
+use crate::serve::reply_to;
+use crate::sessions::Sessions;
+
+const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 8 << 20 };
+/// Mode of the root.
+pub const ROOT_MODE: u32 = 0o755;
+/// No process of the host has such a number: whoever has one looks dead as soon as it is looked at.
+const PIDS: u32 = 5_000_000;
+/// Between those of two agents: their threads'.
+const PIDS_EACH: u32 = 8;
+/// Threads of an agent.
+pub const THREADS: usize = 4;
+
+static NOW_NS: AtomicI64 = AtomicI64::new(0);
+
+fn die() {
+    // SAFETY: kills this process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}
+
+/// The clock of the home.
+fn clock() -> i64 {
+    NOW_NS.load(Ordering::Relaxed)
+}
+
+/// Sets it.
+pub fn set_clock(us: u64) {
+    NOW_NS.store(1_000_000_000 + us as i64 * 1000, Ordering::Relaxed);
+}
+
+/// A thread of the agent, which has one request at a time.
+struct Thread {
+    agent: Agent,
+    buffers: *mut Buffers,
+}
+
+/// An agent that runs.
+struct Running {
+    threads: Vec<Thread>,
+    sessions: Arc<Sessions>,
+    pid: u32,
+}
+
+/// The home's side.
+pub struct Home {
+    boss: Direct,
+    pub root: Inode,
+    running: Option<Running>,
+    /// Agents that are dead and have not been cleaned up after.
+    dead: Vec<u32>,
+    next_pid: u32,
+    bytes: Vec<u8>,
+    /// Blocks and inodes that are free where there is nothing but the root.
+    pub room: (u64, u64),
+}
+
+fn memory() -> OwnedFd {
+    let memory = rustix::fs::memfd_create("husk-sim", rustix::fs::MemfdFlags::CLOEXEC);
+    let memory = memory.expect("memory");
+    rustix::fs::ftruncate(&memory, LAYOUT.total_bytes()).expect("room");
+    memory
+}
+
+/// Maps the memory of all homes of this process, one after the other.
+pub fn map() {
+    let memory = memory();
+    husk_carrier::map_region(memory.as_raw_fd() as u32, LAYOUT).expect("mapped");
+    // Parts of files are written by its number: it stays.
+    std::mem::forget(memory);
+}
+
+fn imported() -> Imported<'static> {
+    Imported {
+        name: b"/tmp/mount",
+        kind: Kind::Directory,
+        mode: ROOT_MODE,
+        uid: 0,
+        gid: 0,
+        identity: Default::default(),
+        accessed_ns: 0,
+        born_ns: 0,
+        blocks_512: 0,
+        links: 1,
+        device: 0,
+        target: b"",
+    }
+}
+
+impl Home {
+    /// A new one in the memory that is mapped; what used it is gone.
+    pub fn new() -> Home {
+        let halves = [(STATE_ADDRESS, LAYOUT.state_bytes()), (CACHE_ADDRESS, LAYOUT.cache_bytes())];
+        for (address, bytes) in halves {
+            // SAFETY: the region that `map` has mapped; nobody has a reference into it.
+            let gone =
+                unsafe { libc::madvise(address as *mut _, bytes as usize, libc::MADV_REMOVE) };
+            assert_eq!(gone, 0);
+        }
+        set_clock(0);
+        husk_carrier::format(LAYOUT, 77, b"/tmp/copies").expect("formatted");
+        let mut boss = Direct::attach(clock, Process(0), PIDS, PIDS).expect("attached");
+        let root = boss.add_mount(b"/tmp/mount", Cover::Memory, &imported()).expect("mounted");
+        let (running, dead, bytes) = (None, Vec::new(), vec![0; CALL_BYTES_MAX]);
+        let mut home = Home { boss, root, running, dead, next_pid: PIDS, bytes, room: (0, 0) };
+        home.start_agent();
+        home.kill_agent();
+        home.bury_agents();
+        home.room = home.room_left();
+        home
+    }
+
+    /// Starts an agent.
+    pub fn start_agent(&mut self) {
+        self.next_pid += PIDS_EACH;
+        let pid = self.next_pid;
+        let process = self.boss.first_process(pid, &[]).expect("a record");
+        let sessions = Arc::new(Sessions::begin(|_| {}));
+        let threads = (0..THREADS as u32).map(|n| {
+            let direct = Direct::attach(clock, process, pid, pid + n).expect("attached");
+            let buffers = Box::into_raw(Box::new(Buffers::new()));
+            // SAFETY: freed with the agent only (`kill_agent`).
+            let client = Client::new(direct, Plain, Plain, unsafe { &mut *buffers });
+            Thread { agent: Agent::new(client, sessions.clone()), buffers }
+        });
+        self.running = Some(Running { threads: threads.collect(), sessions, pid });
+    }
+
+    /// It knows that a node is dead, before it serves.
+    pub fn knows_dead(&mut self, node: u16, epoch: u32) {
+        if let Some(running) = self.running.as_ref().filter(|_| !planted!(DeathsForgotten)) {
+            running.sessions.bury(node, epoch);
+        }
+    }
+
+    /// Kills it, where it is.
+    pub fn kill_agent(&mut self) {
+        let Some(Running { threads, pid, .. }) = self.running.take() else { return };
+        for Thread { agent, buffers } in threads {
+            drop(agent);
+            // SAFETY: made by `start_agent`, and who used it has just gone.
+            drop(unsafe { Box::from_raw(buffers) });
+        }
+        self.dead.push(pid);
+    }
+
+    /// Its supervisor cleans up after all that were killed.
+    pub fn bury_agents(&mut self) {
+        for pid in std::mem::take(&mut self.dead) {
+            self.boss.reap(pid).expect("reaped");
+        }
+    }
+
+    /// Whether there is an agent.
+    pub fn has_agent(&self) -> bool {
+        self.running.is_some()
+    }
+
+    fn thread(&mut self, thread: usize) -> &mut Agent {
+        &mut self.running.as_mut().expect("an agent").threads[thread].agent
+    }
+
+    /// The answer of a thread of the agent.
+    pub fn answer(&mut self, thread: usize, message: &[u8], is_supervisor: bool) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let length = reply_to(self.thread(thread), message, || is_supervisor, &mut bytes);
+        let answer = bytes[..length.expect("each is answered")].to_vec();
+        self.bytes = bytes;
+        answer
+    }
+
+    /// Nobody was there to take the last answer of a thread.
+    pub fn was_not_heard(&mut self, thread: usize) {
+        self.thread(thread).was_not_heard();
+    }
+
+    /// A thread of the agent dies inside the handler of a message, at its `point`th store, or at
+    /// its end.
+    pub fn die_inside(&mut self, thread: usize, message: &[u8], point: u64) {
+        // SAFETY: the child runs one handler, which only computes, and is killed then.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            husk_region::observe::kill::arm(point, die);
+            self.answer(thread, message, false);
+            die();
+        }
+        let mut status = 0;
+        // SAFETY: our own child, which is killed at the end of the handler at the latest.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL, "{status}");
+    }
+
+    /// How many files are open for other nodes.
+    pub fn holds(&self) -> usize {
+        self.running.as_ref().map_or(0, |running| running.sessions.count())
+    }
+
+    /// What the structure check finds.
+    pub fn findings(&mut self) -> Vec<String> {
+        let mut found = Vec::new();
+        let kernel = self.boss.kernel();
+        let mut scratch = vec![0; scratch_words(kernel)];
+        check(kernel, &mut scratch, &mut |finding| found.push(format!("{finding:?}")));
+        found
+    }
+
+    /// Blocks and inodes that are free.
+    pub fn room_left(&mut self) -> (u64, u64) {
+        let usage = self.boss.usage();
+        (usage.blocks_free, usage.inodes_free)
+    }
+
+    fn names(&mut self, dir: Inode) -> Vec<(Vec<u8>, Inode)> {
+        let mut names = Vec::new();
+        let listed = self.boss.list(dir, 0, &mut |entry| {
+            names.push((entry.name.to_vec(), entry.inode));
+            true
+        });
+        listed.expect("listed");
+        names
+    }
+
+    /// Every path, with what is there.
+    pub fn snapshot(&mut self) -> BTreeMap<String, String> {
+        let mut seen = BTreeMap::new();
+        self.walk(self.root, "", &mut seen);
+        seen
+    }
+
+    fn walk(&mut self, inode: Inode, path: &str, seen: &mut BTreeMap<String, String>) {
+        let found = told(&self.boss.attributes(inode).expect("named"));
+        let (object, links) = (object(inode), found.links);
+        let mut bytes = vec![0; found.size as usize];
+        let count = match found.sort {
+            Sort::File => self.boss.read_at(inode, 0, &mut bytes).expect("read"),
+            Sort::Symlink => self.boss.read_link(inode, &mut bytes).expect("read"),
+            _ => 0,
+        };
+        let (sort, mode, size) = (found.sort, found.mode, found.size);
+        let facts = Facts { object, sort, mode, links, size };
+        seen.insert(path.to_owned(), line(&facts, &bytes[..count]));
+        if sort == Sort::Directory {
+            for (name, inode) in self.names(inode) {
+                let path = format!("{path}/{}", String::from_utf8_lossy(&name));
+                self.walk(inode, &path, seen);
+            }
+        }
+    }
+
+    /// Where a name leads.
+    pub fn named(&mut self, dir: Object, name: u8) -> Option<Object> {
+        let dir = crate::agent::inode(dir).ok()?;
+        self.boss.lookup(dir, &[name]).ok().map(|found| object(found.inode))
+    }
+
+    /// Removes all names.
+    pub fn clear(&mut self) {
+        self.remove_below(self.root);
+    }
+
+    fn remove_below(&mut self, dir: Inode) {
+        let who = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
+        for (name, inode) in self.names(dir) {
+            if self.boss.step(inode).expect("named").kind == Kind::Directory {
+                self.remove_below(inode);
+                self.boss.rmdir(&who, dir, &name).expect("removed");
+            } else {
+                self.boss.unlink(&who, dir, &name).expect("removed");
+            }
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.kill_agent();
+    }
+}

@@ -1,0 +1,284 @@
+//! The obvious tree: what the home must answer, one request after the other.
+//!
+//! It takes the numbers of what is made from the home's answer, and checks that they are new.
+
+mod bytes;
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use husk_abi::Errno;
+use husk_wire::Failure;
+use husk_wire::record::{Object, Sort};
+
+use super::asks::{Ask, Facts, Heard, Letter};
+
+/// As the home counts a directory's bytes.
+const DIRECTORY_BYTES: u64 = 4096;
+const NO_REPLACE: u32 = 1;
+const EXCHANGE: u32 = 2;
+
+type Key = (u64, u32);
+/// A node and which life of it.
+type Who = (u16, u32);
+
+fn key(object: Object) -> Key {
+    (object.number, object.generation)
+}
+
+fn errno<T>(errno: Errno) -> Result<T, Failure> {
+    Err(Failure::Errno(errno))
+}
+
+/// An inode.
+#[derive(Clone, PartialEq, Debug)]
+struct Thing {
+    object: Object,
+    sort: Sort,
+    mode: u32,
+    links: u32,
+    bytes: Vec<u8>,
+    names: BTreeMap<Letter, Object>,
+    parent: Option<Object>,
+    extended: BTreeMap<Letter, Vec<u8>>,
+    removed: bool,
+}
+
+/// A file that is open for a life of a node, in the table of one of the agents.
+#[derive(Clone, PartialEq, Debug)]
+struct Hold {
+    node: u16,
+    epoch: u32,
+    agent: u32,
+    object: Object,
+}
+
+/// All of it, and what is open for whom.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tree {
+    things: BTreeMap<Key, Thing>,
+    /// Which of the agents serves.
+    agent: u32,
+    holds: BTreeMap<u64, Hold>,
+    /// All numbers that holds have had.
+    held: BTreeSet<u64>,
+    epochs: BTreeMap<u16, u32>,
+}
+
+impl Tree {
+    /// With nothing but its root.
+    pub fn new(root: Object, mode: u32) -> Tree {
+        let (holds, held, epochs) = Default::default();
+        let mut tree = Tree { things: BTreeMap::new(), agent: 0, holds, held, epochs };
+        let root = tree.make(Some(root), Sort::Directory, mode);
+        tree.at(root).links = 2;
+        tree.at(root).parent = Some(root);
+        tree
+    }
+
+    fn at(&mut self, object: Object) -> &mut Thing {
+        self.things.get_mut(&key(object)).expect("it is there")
+    }
+
+    fn there(&self, object: Object) -> Result<&Thing, Failure> {
+        self.things.get(&key(object)).ok_or(Failure::Gone)
+    }
+
+    fn directory(&self, object: Object) -> Result<&Thing, Failure> {
+        let thing = self.there(object)?;
+        if thing.sort == Sort::Directory { Ok(thing) } else { errno(Errno::ENOTDIR) }
+    }
+
+    fn find(&self, dir: Object, name: Letter) -> Result<Object, Failure> {
+        let found = self.directory(dir)?.names.get(&name).copied();
+        found.ok_or(Failure::Errno(Errno::ENOENT))
+    }
+
+    fn make(&mut self, object: Option<Object>, sort: Sort, mode: u32) -> Object {
+        // The home has answered with an error: that is seen elsewhere.
+        let object = object.unwrap_or(Object { number: u64::MAX, generation: 0 });
+        let (bytes, names, parent, extended) = Default::default();
+        let (links, removed) = (1, false);
+        let thing = Thing { object, sort, mode, links, bytes, names, parent, extended, removed };
+        let before = self.things.insert(key(object), thing);
+        assert!(before.is_none(), "the home gave the number of {before:?} once more");
+        object
+    }
+
+    fn facts(&self, object: Object) -> Facts {
+        let thing = self.there(object).expect("it is there");
+        let (sort, mode) = (thing.sort, thing.mode);
+        let directory = sort == Sort::Directory;
+        let size = if directory { DIRECTORY_BYTES } else { thing.bytes.len() as u64 };
+        Facts { object, sort, mode, links: thing.links, size }
+    }
+
+    fn told(&self, object: Object) -> Result<Heard, Failure> {
+        Ok(Heard::Facts(self.facts(object), None, None))
+    }
+
+    /// How many files the agent has open for others.
+    pub fn holds(&self) -> usize {
+        self.holds.values().filter(|hold| hold.agent == self.agent).count()
+    }
+
+    /// All that are open, with the agents' that are dead.
+    pub fn all_holds(&self) -> impl Iterator<Item = u64> {
+        self.holds.keys().copied()
+    }
+
+    fn close_where(&mut self, which: impl Fn(&Hold) -> bool) {
+        let of = self.holds.iter().filter(|(_, hold)| which(hold)).map(|(number, _)| *number);
+        for number in of.collect::<Vec<u64>>() {
+            let hold = self.holds.remove(&number).expect("it is there");
+            self.drop_if_free(hold.object);
+        }
+    }
+
+    /// The agent has died: the next one knows of nothing that was open.
+    pub fn agent_died(&mut self) {
+        self.agent += 1;
+    }
+
+    /// What a node asks before this epoch is not done.
+    pub fn fence(&mut self, node: u16, epoch: u32) {
+        let known = self.epochs.entry(node).or_default();
+        *known = epoch.max(*known);
+    }
+
+    /// What dead agents had open is closed.
+    pub fn bury_agents(&mut self) {
+        let now = self.agent;
+        self.close_where(|hold| hold.agent < now);
+    }
+
+    /// A node does not need one any more.
+    pub fn close(&mut self, node: u16, number: u64) {
+        let now = self.agent;
+        let known = self.holds.get(&number);
+        if known.is_some_and(|hold| hold.node == node && hold.agent == now) {
+            let hold = self.holds.remove(&number).expect("it is there");
+            self.drop_if_free(hold.object);
+        }
+    }
+
+    fn drop_if_free(&mut self, object: Object) {
+        let held = self.holds.values().any(|hold| hold.object == object);
+        let thing = self.at(object);
+        if thing.links == 0 && !held {
+            self.things.remove(&key(object));
+        }
+    }
+
+    fn hold(&mut self, who: Who, object: Object, number: Option<u64>) -> Option<u64> {
+        if let Some(number) = number {
+            assert!(self.held.insert(number), "the home gave hold {number} twice");
+            let ((node, epoch), agent) = (who, self.agent);
+            self.holds.insert(number, Hold { node, epoch, agent, object });
+        }
+        // Without one, what was to be told is `Some`, too.
+        number.or(Some(0))
+    }
+
+    /// What the home must answer, where it has answered `said`; then that is done.
+    pub fn apply(
+        &mut self,
+        (node, epoch): Who,
+        ask: &Ask,
+        said: &Result<Heard, Failure>,
+    ) -> Result<Heard, Failure> {
+        if self.epochs.get(&node).is_some_and(|over| epoch < *over) {
+            return Err(Failure::Fenced);
+        }
+        let (made, number) = match said {
+            Ok(Heard::Facts(facts, _, number)) => (Some(facts.object), *number),
+            _ => (None, None),
+        };
+        match ask {
+            Ask::Create(..) | Ask::Symlink(..) | Ask::MakeDirectory(..) => {
+                self.create((node, epoch), ask, made, number)
+            }
+            Ask::Link(object, dir, name) => self.link(*object, *dir, *name),
+            Ask::Remove(dir, name, what) => self.remove(*dir, *name, *what),
+            Ask::Rename(dir, name, to, new, flags) => {
+                self.rename((*dir, *name), (*to, *new), *flags)
+            }
+            Ask::Open(object, flags) => self.open((node, epoch), *object, *flags, number),
+            Ask::Return(numbers) => {
+                numbers.iter().for_each(|number| self.close(node, *number));
+                Ok(Heard::Nothing)
+            }
+            Ask::Dead(dead, epoch) => {
+                for node in dead {
+                    self.fence(*node, *epoch);
+                    let now = self.agent;
+                    self.close_where(|hold| {
+                        hold.agent == now && hold.node == *node && hold.epoch < *epoch
+                    });
+                }
+                Ok(Heard::Nothing)
+            }
+            Ask::Walk(..) | Ask::List(_) | Ask::Above(_) => self.look(ask),
+            Ask::SetMode(object, mode) => {
+                self.there(*object)?;
+                self.at(*object).mode = mode & 0o7777;
+                self.told(*object)
+            }
+            Ask::GetExtended(..) | Ask::SetExtended(..) | Ask::RemoveExtended(..) => {
+                self.extended(ask)
+            }
+            _ => self.bytes(ask),
+        }
+    }
+
+    fn look(&self, ask: &Ask) -> Result<Heard, Failure> {
+        match *ask {
+            Ask::Walk(object, name) => {
+                let found = match name {
+                    None => self.there(object)?.object,
+                    Some(name) => self.find(object, name)?,
+                };
+                let thing = self.there(found)?;
+                let target = (thing.sort == Sort::Symlink).then(|| thing.bytes.clone());
+                Ok(Heard::Facts(self.facts(found), target, None))
+            }
+            Ask::List(dir) => {
+                let named = |(name, object): (&Letter, &Object)| {
+                    (vec![*name], (*object, self.facts(*object).sort))
+                };
+                Ok(Heard::Names(self.directory(dir)?.names.iter().map(named).collect()))
+            }
+            Ask::Above(object) => {
+                let thing = self.directory(object)?;
+                let parent = thing.parent.ok_or(Failure::Gone)?;
+                let names = &self.there(parent)?.names;
+                let name = names.iter().find(|(_, named)| **named == object);
+                let name = name.filter(|_| parent != object);
+                Ok(Heard::Place(parent, name.map(|(name, _)| vec![*name])))
+            }
+            _ => unreachable!("another ask"),
+        }
+    }
+
+    /// Every path, with what is there.
+    pub fn snapshot(&self) -> BTreeMap<String, String> {
+        let root = self.things.values().find(|thing| thing.parent == Some(thing.object));
+        let mut seen = BTreeMap::new();
+        self.walk(root.expect("a root"), "", &mut seen);
+        seen
+    }
+
+    fn walk(&self, thing: &Thing, path: &str, seen: &mut BTreeMap<String, String>) {
+        seen.insert(path.to_owned(), line(&self.facts(thing.object), &thing.bytes));
+        for (name, object) in &thing.names {
+            let path = format!("{path}/{}", char::from(*name));
+            self.walk(self.there(*object).expect("named"), &path, seen);
+        }
+    }
+}
+
+/// An inode in a line.
+pub fn line(facts: &Facts, bytes: &[u8]) -> String {
+    let sum = bytes.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte) + 1);
+    format!("{facts:?} {sum}")
+}
