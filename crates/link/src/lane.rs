@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. A message is delivered when the number of its first slot is written, and not before: all of
-//!    it is written by then. Who dies earlier has sent nothing, who dies later has.
+//!    it is written by then. A writer that dies earlier has sent nothing, one that dies later has.
 //! 2. A number names epoch, lap and form. One of an earlier lap or life is none. Slots that go on
 //!    with a message keep whatever number they had, which cannot be one of this lap.
 //! 3. A slot, slab or extent is written again only when its reader is behind it.
@@ -16,7 +16,7 @@
 //! 5. Both ends can be taken over from what is in memory: the reader's place is `taken`, the
 //!    writer's the first slot from there that has no number of its lap. What was read and not
 //!    yet told is read again: whoever handles it knows requests by their numbers.
-//! 6. What the other side writes is judged: numbers, forms, lengths, `taken`. What cannot be ends
+//! 6. All that the other side writes is checked: numbers, forms, lengths, `taken`. A bad value ends
 //!    the session (`Broken`); nothing is read or written outside the lane.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

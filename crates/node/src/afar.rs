@@ -3,8 +3,8 @@
 //! Invariants
 //! 1. Bytes of unmodified host files are read here, and are not made the image's own by that.
 //! 2. Such a file that is opened to be written to, or cut, is made the image's own first.
-//! 3. No path and no identity of an object of this host is told.
-//! 4. What is asked here for such a node, it could ask as this user: both have the same number.
+//! 3. The path and the identity of an object of this host are never sent to it.
+//! 4. Such a node could ask the same as this user itself: both have the same user number.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

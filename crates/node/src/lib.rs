@@ -13,11 +13,11 @@
 //! Invariants
 //! 1. A request is one transaction of the region, or several of which each alone does no harm
 //!    (reading a listing from the host, making a file the image's own).
-//! 2. Rights are judged here, from who the message says is asking. Nodes of one image are one
+//! 2. Rights are checked here, against the credentials in the message. Nodes of one image are one
 //!    user's: nobody else reaches the socket.
 //! 3. One slow request holds up one thread only.
-//! 4. What breaks the rules is counted, and its session ends (`sessions`). What a node that is dead
-//!    had open is let go of when the supervisor says so, and nothing is done for it any more.
+//! 4. A message that breaks a rule is counted and ends its session (`sessions`). If the supervisor
+//!    declares a node dead, the agent closes what it had open and does nothing for it any more.
 //!
 //! Not here: promises and call-backs. Nobody keeps a copy of a name or of bytes (`husk-carrier`,
 //! `far`), so there is nobody to call.

@@ -1,4 +1,4 @@
-//! What is known of those who ask: the epoch of each node, what is open for it here, and what of
+//! State about the nodes that ask: the epoch of each, what is open for it here, and which of
 //! its messages broke the rules.
 //!
 //! A session is one connection with one message (`husk_link::call`): one that breaks the rules is
@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. A hold is its node's: no other node gives it back. All of a node fall together when it is
 //!    dead (`bury`), so that files without a name go.
-//! 2. What is asked in an epoch that is over is `Fenced` before anything is looked at: a node that
+//! 2. A request of an epoch that is over is `Fenced` before anything is looked at: a node that
 //!    was declared dead changes nothing if it wakes. An agent knows who is dead before it serves.
 //! 3. No two holds of a home ever have the same number, of whichever agents they are: what is given
 //!    back late is not mistaken.

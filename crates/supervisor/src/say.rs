@@ -2,8 +2,8 @@
 //! no reason to lose what a run has changed: nothing here panics, and only `print`, which commands
 //! use for what they were asked for, ends the process.
 //!
-//! A terminal that was stopped (^S), or a pipe whose reader is slow, holds up who writes to it. Who
-//! has work to do says things aside: a thread of its own prints them, and `settle` waits for it
+//! A terminal that was stopped (^S), or a pipe with a slow reader, blocks its writer. Code that
+//! must not block prints aside: a separate thread prints, and `settle` waits for it
 //! when everything is done.
 
 use std::io::{self, IsTerminal as _, Write};

@@ -4,8 +4,8 @@
 //!   the records, at each tick ─► who is new ─► pidfd ─► epoll ─► who has ended
 //! ```
 //!
-//! Invariant: at most half of the descriptors that may be open are for this. Who has none is looked
-//! at in `/proc` at each tick.
+//! Invariant: at most half of the descriptors that may be open are for this. A process without one
+//! is looked up in `/proc` at each tick.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -3,13 +3,13 @@
 //! A text that does not begin with a mount can only get into one through a symbolic link of the
 //! host (or of the host's working directory). That is checked once a path and remembered for the
 //! whole image (`Image::known_outside`); afterwards such a path costs one hash lookup, until a
-//! program of the image makes a link on the host, or moves one or a directory there. Beside the
-//! number of a descriptor is remembered as long that its directory has no tree at or below it: a
-//! name in that, of which no link is followed, costs nothing more than the host's own call.
+//! program of the image makes a link on the host, or moves one or a directory there. Until
+//! then Husk also remembers, for the descriptor of a directory, that no tree is at or below it. A
+//! name in such a directory costs nothing more than the host's own call, if no link is followed.
 //!
 //! Invariants
-//! 1. What a relative path leads to is asked from the directory itself. Its name, that the text
-//!    begins with then, may be old or none at all: removed, renamed meanwhile, of another root.
+//! 1. A relative path is looked up from the directory itself. The text then begins with the name of
+//!    that directory, which may be outdated or none: removed, renamed meanwhile, of another root.
 //! 2. A link that leads nowhere on the host may lead to what only the image has: it is followed
 //!    here.
 //! 3. Behind a portal the host is asked name by name where `..` or a link is on the way: no call of

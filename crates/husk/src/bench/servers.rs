@@ -1,5 +1,5 @@
-//! `husk bench servers`: what a request costs servers that people run. Who asks is outside, so
-//! their sockets are the host's; but for the rows that are both inside (`inside`).
+//! `husk bench servers`: what a request costs common servers. The load generator is outside, so
+//! their sockets are the host's, except in the rows where both are inside (`inside`).
 //!
 //! ```text
 //!   first core:   server, native | server, native again | server, in an image     (Site)

@@ -6,12 +6,12 @@
 //!            4 its generation   5 umask
 //! ```
 //!
-//! 1. A record names its table until the table is empty: whoever cleans up may die, the next goes
+//! 1. A record names its table until the table is empty: if a cleaner dies, the next one goes
 //!    on.
 //! 2. An embryo whose parent died is kept while its child may be on its way (`embryo`).
 //! 3. Several may release one record at once, or one after another has died at it: each step is
 //!    repeatable, and the record is free only when it names nothing any more.
-//! 4. Who cleans up after a dead process recovers its journals first: it may have changed its own
+//! 4. A clean-up after a dead process recovers its journals first: it may have changed its own
 //!    table without a lock (`descriptor`).
 
 pub mod embryo;

@@ -11,9 +11,9 @@
 //!
 //! 1. All of it is advice: nothing that must be right hangs on it, so nothing is journalled, and a
 //!    line that was written half is none.
-//! 2. A line has one writer, its process (before that runs, whoever makes it). It is of the process
-//!    whose number it has, and of none that was born later.
-//! 3. A kernel's load has one writer, the supervisor's tick. Who places a process by load adds one
+//! 2. A line has one writer, its process (before it runs, its creator). It belongs to the process
+//!    whose number it has, and to none that was created later.
+//! 3. A kernel's load has one writer, the supervisor's tick. Placing a process by load adds one
 //!    to the arrivals, and a placed process that ends one to the departures, both on that kernel's
 //!    own line; what came since the last tick counts as a process that never waits.
 

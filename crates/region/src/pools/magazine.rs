@@ -10,11 +10,11 @@
 //! 1. Refill and spill are transactions of their own, run before an operation begins: no operation
 //!    holds a pool's lock.
 //! 2. A magazine rests between `LOW` and `HIGH` objects, so an operation finds `LOW` and has room
-//!    to give back `FREES_MAX`. It sees ENOSPC only when every pool is empty, and every other slot:
-//!    what those have is stolen before (`steal`).
-//! 3. What one thread takes and another gives back does not use up the never used: a pool that has
-//!    `PLENTY` is taken from before, wherever it is.
-//! 4. An object in a pool is linked through its the low half of its word 1; of a free object only
+//!    to give back `FREES_MAX`. It sees ENOSPC only when every pool and every other slot are empty:
+//!    it steals from other slots first (`steal`).
+//! 3. Objects that one thread takes and another gives back do not use up unused ones: a pool with
+//!    `PLENTY` is taken from first, wherever it is.
+//! 4. An object in a pool is linked through the low half of its word 1. In a free object only
 //!    that, the high half of word 1 and word 0 mean anything (generation, version, lock).
 
 use husk_abi::Errno;

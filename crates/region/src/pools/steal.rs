@@ -18,8 +18,8 @@
 //!    FREEZE behind that. A run that is lent (`borrow_gap`) goes with such a lock, too.
 //! 3. What moves is journalled in the thief's slot: it dies, and whoever waits for FREEZE rolls it
 //!    back. A victim that dies has its slot settled before anybody may use it again.
-//! 4. A thief holds FREEZE for one victim at a time and waits for nobody meanwhile. One that had to
-//!    pass by who is in the middle of something naps, holding nothing but long locks, and looks
+//! 4. A thief holds FREEZE for one victim at a time and waits for nobody meanwhile. If it skipped a
+//!    victim in the middle of a transaction, it naps, holding nothing but long locks, and looks
 //!    again, a bounded number of times.
 
 use husk_abi::Errno;

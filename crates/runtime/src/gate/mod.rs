@@ -35,10 +35,10 @@
 //! 4. A call that may sleep is made on the application's stack with `in_service` clear.
 //! 5. Whoever came by a `call` leaves by a `ret`: an odd one of either costs the processor its
 //!    guess for every return of the application's functions on the way out (about 30 ns).
-//! 6. What must survive a sleeping call lies on the application's stack (`Detour`), because a
+//! 6. State that must survive a sleeping call is on the application's stack (`Detour`), because a
 //!    signal handler may enter here again meanwhile.
 //! 7. A service for a handler on a signal stack begins in `sigaltstack_entry`, and `husk_unblock`
-//!    undoes what that did. Who was never in such a handler pays one comparison.
+//!    undoes what that did. A thread that was never in such a handler pays one comparison.
 
 pub(crate) mod fd_race_retry;
 pub(crate) mod outside;

@@ -7,9 +7,9 @@
 //!
 //! Invariants
 //! 1. The descriptor is the capability: it has the lock, and so has each process that it is passed
-//!    to, until all of them are closed. Who asks meanwhile is refused.
-//! 2. An epoch is durable before the area is handed out: what the one before has left, or still has
-//!    in flight, carries a lower one.
+//!    to, until all of them are closed. Other requests are refused meanwhile.
+//! 2. An epoch is durable before the area is handed out: data that the previous user left, or has
+//!    still in flight, carries a lower one.
 //! 3. An area is handed out only if it is what the catalogue says, whole.
 
 pub mod header;

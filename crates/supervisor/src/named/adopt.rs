@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Only processes of this user are looked into, and only memory is taken of which device, inode
-//!    and time of making are those that the image's facts name.
-//! 2. Who adopts holds the image's lock: one at a time.
+//! 1. It inspects only processes of this user, and takes only memory whose device, inode
+//!    and creation time are those in the image's facts.
+//! 2. An adopter holds the image's lock: one at a time.
 //! 3. An image that was given up, or could not be taken over, is left alone: what ended its
 //!    supervisors would end the next.
 

@@ -1,5 +1,5 @@
-//! Who compares an image with the host takes turns: a write-back, and those who take changes of
-//! the host in. Otherwise one would take what the other has done for somebody's edit.
+//! Operations that compare an image with the host take turns: write-backs, and those that take
+//! changes of the host in. Otherwise one would mistake changes by another for somebody's edit.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;

@@ -1,4 +1,4 @@
-//! What is below a host directory, in two numbers: whether it is still the same is known without a
+//! Summarises what is below a host directory in two numbers, to see whether it changed without a
 //! clock.
 //!
 //! Invariants

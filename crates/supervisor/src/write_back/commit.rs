@@ -15,12 +15,12 @@
 //! 3. Whatever is not, at the very moment, what the plan expected stays, and is reported.
 //! 4. Nothing old goes (replaced or deleted) before the disk has everything new, nor while
 //!    something that was made of it, or is to take its place, could not be made.
-//! 5. What cannot be removed whole gets its name back, or the temporary name it has is told.
+//! 5. An object that cannot be removed whole gets its name back, or its temporary name is reported.
 //! 6. What was made is known by its identity: what has its temporary name, or its name afterwards,
-//!    and is another thing, is somebody else's. Then the image's is saved, and that is told.
-//! 7. What is replaced or removed has lost its name before it is looked at for the last time: who
-//!    changes it in between gets it back.
-//! 8. What takes no name and can be saved nowhere keeps its temporary name, and the manifest stays
+//!    and is another thing, is somebody else's. Then the image's is saved, and that is reported.
+//! 7. A replaced or removed object loses its name before the last check of it: if somebody
+//!    changes it in between, its name is restored.
+//! 8. An object that has no name and no rescue keeps its temporary name, and the manifest stays
 //!    to be recovered. Where there is neither, the image stays.
 
 use std::collections::{BTreeSet, HashMap};

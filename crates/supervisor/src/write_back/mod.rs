@@ -29,8 +29,8 @@
 //! 10. What is made of other files is brought together by rule (`derived`), and git's index told of
 //!     what was written (`restat`).
 //!
-//! 11. What is about to happen is on the disk before it happens (`manifest`): one that is killed is
-//!     gone on with, or taken back, as a whole (`recover`).
+//! 11. Every step is on disk before it happens (`manifest`): a write-back that was killed is
+//!     finished or undone as a whole (`recover`).
 //!
 //! 12. Host calls for many small files are shared by several threads, phase by phase (`hands`).
 //!

@@ -17,14 +17,14 @@
 //! 1. The scan changes nothing on the host, so the host can be compared with what was imported.
 //! 2. What the host changed meanwhile is never replaced or deleted: the image's version goes
 //!    beside it, and a conflict is noted.
-//! 3. Recursion is at most `DEPTH_MAX` deep; what lies deeper is reported and withheld.
-//! 4. Of a directory that the image removed or moved what the host changed stays, and what leads to
+//! 3. Recursion is at most `DEPTH_MAX` deep; deeper objects are reported and withheld.
+//! 4. In a directory that the image removed or moved, changes of the host stay, and what leads to
 //!    it; the rest goes. What the image has no record of was put there meanwhile, whatever its
 //!    times say (`seen`).
 //! 5. Where the host has removed a directory, what the image has made in it, or moved there, goes
 //!    beside it; what the host had in it is gone.
-//! 6. Of a directory the image never listed only those names count that it met one by one (who may
-//!    search a directory, but not read it, works so); whatever else it holds is left alone.
+//! 6. In a directory the image never listed, only names that it looked up count (a user who may
+//!    search a directory, but not read it, works so); the rest of it is left alone.
 
 mod beside;
 mod gone;

@@ -6,7 +6,7 @@
 //!   name of a slot: its leaf node * 64 + way      (leaves live as long as their directory)
 //! ```
 //!
-//! 1. Where an entry lies does not depend on which token guards it.
+//! 1. The place of an entry does not depend on which token guards it.
 //! 2. An entry keeps its slot for life; a rename within the directory hands the slot on.
 //! 3. What a listing must not see undone (a cleared slot, a changed head) is written at commit.
 //! 4. A slot with an entry is guarded by that entry's bucket, a hole by the token of the record in
