@@ -78,6 +78,8 @@ const ALLOWED: &[(&str, &[&str], &[&str])] = &[
     ),
     ("husk-net", &["husk-abi", "husk-host"], &["*"]),
     ("husk-storage", &[], &["rustix", "serde", "serde_json", "crc-fast", "zerocopy"]),
+    ("tenacious", &["husk-storage"], &["rustix"]),
+    ("tenacious-c", &["tenacious"], &[]),
     (
         "husk",
         &[

@@ -1,5 +1,5 @@
-//! Unsafe code has addresses: `region`, `carrier`, `link`, `runtime`, `host`, and nowhere
-//! else.
+//! Unsafe code has addresses: `region`, `carrier`, `link`, `runtime`, `host`, `tenacious-c` (what C
+//! calls), and nowhere else.
 //!
 //! Invariants
 //! 1. The libraries and programs of any other package forbid unsafe code; its tests, examples and
@@ -12,8 +12,15 @@ use crate::finding::Finding;
 use crate::workspace::{File, Package, Target, Workspace};
 
 /// Where unsafe code may live.
-const UNSAFE: &[&str] =
-    &["husk-region", "husk-carrier", "husk-runtime", "husk-host", "husk-link", "husk-node"];
+const UNSAFE: &[&str] = &[
+    "husk-region",
+    "husk-carrier",
+    "husk-runtime",
+    "husk-host",
+    "husk-link",
+    "husk-node",
+    "tenacious-c",
+];
 /// Kinds of targets that are shipped.
 const SHIPPED: &[&str] = &["lib", "bin"];
 /// What must do without `std`, in its library at least.

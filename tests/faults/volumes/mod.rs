@@ -5,6 +5,7 @@
 
 mod crowd;
 mod databases;
+mod stores;
 mod table;
 
 use std::os::unix::process::CommandExt;

@@ -16,7 +16,7 @@
 //!    the error, and nothing more is appended. What is in memory can still be read.
 //! 4. A replay shows a prefix of what was appended, with all that was durable, or says where the
 //!    log is damaged. Bytes that a frame does not vouch for are shown to nobody.
-//! 5. The ring is bounded, and with it a replay; who appends to a full one is told so.
+//! 5. The ring is bounded, and so is a replay; an append to a full ring fails.
 //!
 //! What is lost in silence: the last frame alone, where it rots after it was written and before the
 //! log was closed. It cannot be told from one that a loss of power has torn.
@@ -338,9 +338,9 @@ impl<D: Disk> Log<D> {
         })
     }
 
-    /// Ends the use of the log: makes durable what was appended, and where it ends. A loss of the
-    /// last frame is noticed then, too.
-    pub fn close(self) -> Result<(), Refusal> {
+    /// Makes durable what was appended, and where it ends, as the last thing that is done to the
+    /// log. A loss of the last frame is noticed then, too.
+    pub fn close(&self) -> Result<(), Refusal> {
         let last = self.state().last();
         self.wait(last)?;
         self.put_root(|_| ())
