@@ -112,3 +112,42 @@ fn connections_of_a_worker_that_becomes_another_user_can_take_rings() {
     let output = images.husk(&["down", "ci", "--force", "--discard"]);
     assert!(output.status.success(), "{}", shown(&output));
 }
+
+/// A file of the host is sent whole to a reader that sleeps at first; then five bytes.
+const SENDER: &str = "
+import os, socket, threading, time
+listener = socket.create_server(('127.0.0.1', 0))
+near = socket.create_connection(listener.getsockname()); far = listener.accept()[0]
+def warm():
+    for _ in range(40):
+        near.sendall(b'w'); far.recv(1); far.sendall(b'v'); near.recv(1)
+warm()
+file = os.open(os.path.realpath('/proc/self/exe'), os.O_RDONLY); size = os.fstat(file).st_size
+def drain():
+    time.sleep(0.3); left = 4 * size
+    while left: left -= len(far.recv(1 << 16))
+reader = threading.Thread(target=drain); reader.start()
+for _ in range(4):
+    at = 0
+    while at < size: at += os.sendfile(near.fileno(), file, at, size - at)
+reader.join(); warm()
+near.sendall(b'bytes')
+time.sleep(600)
+";
+
+#[test]
+fn a_connection_has_its_ring_again_after_a_sendfile_that_had_to_wait() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("senders");
+    images.done(&["up", "ci", "--memory", "64M"]);
+    let started = format!("python3 -c \"{SENDER}\" > /dev/null 2>&1 & echo $!");
+    images.done(&["exec", "ci", "--", "bash", "-euc", &started]);
+    let waiting = |one: &Value| one["reads"]["waiting_bytes"] == 5 && one["reads"]["by"] == "ring";
+    until("the bytes wait in the ring", || {
+        listed(&images)["sockets"].as_array().expect("a list").iter().any(waiting)
+    });
+    let output = images.husk(&["down", "ci", "--force", "--discard"]);
+    assert!(output.status.success(), "{}", shown(&output));
+}

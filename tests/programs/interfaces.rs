@@ -128,7 +128,7 @@ fn event_loops_on_tcp_connections_are_told_what_linux_tells() {
 
 /// Everything in `sends.c` for one kind of connection.
 fn sends(kind: &str) {
-    let parts = ["offsets", "refusals", "ends", "full", "waits", "sleepers", "served"];
+    let parts = ["offsets", "refusals", "ends", "full", "waits", "again", "sleepers", "served"];
     printed_of(kind, "sends", connected!("sends.c"), &parts);
 }
 
@@ -151,7 +151,7 @@ fn files_are_sent_into_tcp_connections_in_order_with_other_bytes() {
 #[test]
 fn options_ends_and_flags_of_connections_are_those_of_linux() {
     for kind in ["pair", "named", "tcp"] {
-        let parts = ["resets", "error", "halves", "marks", "pressure"];
+        let parts = ["resets", "error", "halves", "marks", "pressure", "stops", "messages"];
         printed_of(kind, "options", connected!("options.c"), &parts);
     }
 }

@@ -29,7 +29,8 @@ pub enum Verdict {
         /// Bytes the client has written at `Host::stack_room`, to be kept while the call sleeps.
         room: usize,
     },
-    /// The same for what is left after `done` bytes: argument 1 is so much more, 2 so much less.
+    /// The same for what is left after `done` bytes: argument 1 is so much more, 2 so much less; of
+    /// `sendfile` argument 3 is so much less.
     PassRest {
         /// What to note.
         after: After,

@@ -177,11 +177,109 @@ static void pressure(void)
     }
 }
 
+/* A reader, or a writer, is stopped in the middle of what it does, again and again: what is told
+   meanwhile are bytes, and afterwards all have come, in their order. */
+static void stops(void)
+{
+    enum { ALL = 400000, STOPS = 12 };
+    for (int stopped = 0; stopped < 2; stopped++) {
+        int pair[2], end[2], status;
+        static unsigned char bytes[5000];
+        long sent = 0, came = 0, wrong = 0, got;
+        warm(pair);
+        must("pipe", pipe(end) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            close(end[1]);
+            for (long at = 0; stopped == 0 && at < ALL; at += got) {
+                for (int i = 0; i < 700; i++) bytes[i] = (at + i) % 251;
+                got = write(pair[0], bytes, ALL - at < 700 ? ALL - at : 700);
+                must("write", got > 0);
+            }
+            while (stopped == 1 && came < ALL && (got = read(pair[0], bytes, 900)) > 0)
+                for (long i = 0; i < got; i++) wrong += bytes[i] != came++ % 251;
+            must("end", read(end[0], bytes, 1) == 0);
+            _exit(wrong ? 1 : stopped == 0 || came == ALL ? 0 : 2);
+        }
+        for (int stop = 0; came < ALL && sent < ALL; ) {
+            long moved = stopped == 0 ? came : sent;
+            if (stop < STOPS && moved >= stop * (ALL / STOPS)) {
+                stop++;
+                must("stop", kill(child, SIGSTOP) == 0);
+                must("stopped", waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+                for (int i = 0; i < 8; i++) {
+                    if (stopped == 0) got = recv(pair[1], bytes, 900, MSG_DONTWAIT);
+                    else got = send(pair[1], NULL, 0, MSG_DONTWAIT);
+                    for (long i = 0; stopped == 0 && i < got; i++) wrong += bytes[i] != came++ % 251;
+                    usleep(1000);
+                }
+                must("goes on", kill(child, SIGCONT) == 0);
+            }
+            if (stopped == 0) {
+                got = read(pair[1], bytes, 900);
+                must("read", got > 0);
+                for (long i = 0; i < got; i++) wrong += bytes[i] != came++ % 251;
+            } else {
+                for (int i = 0; i < 700; i++) bytes[i] = (sent + i) % 251;
+                got = write(pair[1], bytes, ALL - sent < 700 ? ALL - sent : 700);
+                must("write", got > 0);
+                sent += got;
+            }
+        }
+        say("all", stopped == 0 ? came : sent);
+        say("wrong", wrong);
+        close(end[1]);
+        must("wait", waitpid(child, &status, 0) == child);
+        say("child", status);
+        done(pair);
+        close(end[0]);
+    }
+}
+
+/* recvmmsg of what waits in a ring, of what comes meanwhile, and of both. */
+static void messages(void)
+{
+    for (int how = 0; how < 4; how++) {
+        int pair[2], status;
+        char bytes[4][8];
+        struct iovec places[4];
+        struct mmsghdr all[4];
+        struct timespec limit = { 5, 0 };
+        memset(all, 0, sizeof all);
+        for (int i = 0; i < 4; i++) {
+            places[i] = (struct iovec){ bytes[i], i + 2 };
+            all[i].msg_hdr = (struct msghdr){ .msg_iov = &places[i], .msg_iovlen = 1 };
+        }
+        warm(pair);
+        if (how != 1) must("ahead", write(pair[0], "abcdefghijk", how == 3 ? 14 - 3 : 5) > 0);
+        pid_t child = fork();
+        if (child == 0) {
+            usleep(5000);
+            if (how == 1 || how == 2) must("later", write(pair[0], "lmnopqrstuvwxyz", 14) == 14);
+            _exit(0);
+        }
+        if (how == 2) usleep(50000);
+        int flags = how == 1 ? MSG_WAITFORONE : MSG_DONTWAIT;
+        int got = recvmmsg(pair[1], all, 4, flags, &limit), sum = 0;
+        say("messages", got);
+        for (int i = 0; i < got; i++) {
+            printf("%.*s", (int)all[i].msg_len, bytes[i]);
+            sum += all[i].msg_len;
+        }
+        printf(" %d\n", sum);
+        say("again", recvmmsg(pair[1], all, 4, MSG_DONTWAIT, NULL));
+        must("behind", write(pair[0], "!", 1) == 1 && read(pair[1], bytes[0], 1) == 1);
+        say("behind", bytes[0][0]);
+        must("wait", waitpid(child, &status, 0) == child);
+        done(pair);
+    }
+}
+
 int main(int count, char **names)
 {
     struct { const char *name; void (*run)(void); } parts[] = {
         { "resets", resets }, { "error", asked_error }, { "halves", halves }, { "marks", marks },
-        { "pressure", pressure },
+        { "pressure", pressure }, { "stops", stops }, { "messages", messages },
     };
     must("a part", count == 2 && strchr(names[1], '-') != NULL);
     way = names[1];

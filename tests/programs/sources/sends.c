@@ -203,6 +203,51 @@ static void waits(void)
     }
 }
 
+/* The same with a file of the host that is larger than what finds room, several times, and with
+   other bytes between; the connection is used both ways afterwards. */
+static void again(void)
+{
+    enum { TURNS = 3, TIMES = 5 };
+    const char *path = "/lib/x86_64-linux-gnu/libc.so.6";
+    static unsigned char bytes[1 << 16], same[1 << 16];
+    int pair[2], status, file = open(path, O_RDONLY);
+    if (file < 0) file = open(path = "/lib64/libc.so.6", O_RDONLY);
+    must("large", file >= 0 && lseek(file, 0, SEEK_END) > 1 << 20);
+    long all = lseek(file, 0, SEEK_END), wrong = 0;
+    warm(pair);
+    pid_t child = fork();
+    if (child == 0) {
+        int own = open(path, O_RDONLY);
+        close(pair[0]);
+        for (int turn = 0; turn < TURNS; turn++) {
+            usleep(20000);
+            for (int time = 0; time < TIMES; time++)
+                for (long came = 0, got; came < all; came += got) {
+                    long most = all - came < (long)sizeof bytes ? all - came : (long)sizeof bytes;
+                    must("read", (got = read(pair[1], bytes, most)) > 0);
+                    wrong += pread(own, same, got, came) != got || memcmp(bytes, same, got) != 0;
+                }
+            wrong += read(pair[1], bytes, 1) != 1 || bytes[0] != '>';
+            must("answer", write(pair[1], "a", 1) == 1);
+        }
+        exit(wrong != 0);
+    }
+    close(pair[1]);
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int time = 0; time < TIMES; time++) {
+            off_t at = 0;
+            wrong += sendfile(pair[0], file, &at, all) != all || at != all;
+        }
+        must("trailer", write(pair[0], ">", 1) == 1);
+        must("answer", read(pair[0], bytes, 1) == 1);
+    }
+    say("wrong", wrong);
+    must("wait", waitpid(child, &status, 0) == child);
+    say("child", status);
+    close(pair[0]);
+    close(file);
+}
+
 /* Who sleeps in a set is woken by what is sent. */
 static void sleepers(void)
 {
@@ -287,7 +332,7 @@ int main(int count, char **names)
 {
     struct { const char *name; void (*run)(void); } parts[] = {
         { "offsets", offsets }, { "refusals", refusals }, { "ends", ends }, { "full", full },
-        { "waits", waits }, { "sleepers", sleepers }, { "served", served },
+        { "waits", waits }, { "again", again }, { "sleepers", sleepers }, { "served", served },
     };
     must("a part", count == 2 && strchr(names[1], '-') != NULL);
     way = names[1];

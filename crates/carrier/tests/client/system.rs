@@ -61,8 +61,12 @@ impl<S: Services> System for Husk<S> {
                 }
                 Verdict::PassRest { after, done } => {
                     let mut rest = args;
-                    rest[1] += done;
-                    rest[2] -= done;
+                    if number == nr::sendfile {
+                        rest[3] -= done;
+                    } else {
+                        rest[1] += done;
+                        rest[2] -= done;
+                    }
                     let result = host(number, rest);
                     return self.client.after(after, result);
                 }

@@ -116,12 +116,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// The host waits for room for the rest, behind `done` bytes that went through a lane: it has
-    /// the connection from now on.
+    /// The host waits for room for the rest, behind `done` bytes that went through a lane, as with
+    /// a `send`.
     #[cold]
     pub(crate) fn sent_by_host(&mut self, c: &Call, done: usize) -> Answer {
-        if self.surrender(c.args[0]).is_err() {
-            return value(done as u64);
+        let lane = self.sending_lane(c.args[0]);
+        let flight = lane.map(|lane| self.begin_host_write(c, lane, done));
+        match flight {
+            Some(Ok(Some(verdict))) => return Ok(verdict),
+            Some(Err(_)) if self.surrender(c.args[0]).is_err() => return value(done as u64),
+            _ => {}
         }
         let mut args = c.args;
         args[3] -= done;

@@ -252,6 +252,32 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Err(Errno::EIO)
     }
 
+    /// What is left of a call after `done` bytes goes to the host, by a call that is counted as in
+    /// flight. `None`: the connection is the host's.
+    #[cold]
+    pub(crate) fn begin_host_write(
+        &mut self,
+        c: &Call,
+        lane: End,
+        done: usize,
+    ) -> Result<Option<Verdict>> {
+        for _ in 0..ROUNDS_MAX {
+            let sleep = self.sleeping_reader(lane);
+            self.services.pipe_leave(lane.pipe);
+            match self.services.pipe_put(lane.pipe, 1, true, &mut |_| Err(Errno::EAGAIN)) {
+                Ok(Flow::Host { .. }) if self.let_go(c.args[0], lane) => return Ok(None),
+                Ok(Flow::Host { .. }) => return Ok(Some(in_flight(c, lane, done, sleep))),
+                // The ring is in use again already.
+                Err(Errno::EAGAIN) => {}
+                Err(Errno::EBADF) => return Ok(None),
+                Err(errno) => return Err(errno),
+                Ok(Flow::Wait { address, value }) => self.sleep_on(address, value),
+                Ok(other) => self.attend(c.args[0], lane, other)?,
+            }
+        }
+        Err(Errno::EIO)
+    }
+
     /// The sleep of the set that waits for what is about to be written; 0: none. The ring is left
     /// then, for the host is to wake it.
     #[inline(always)]

@@ -294,9 +294,14 @@ fn carry(frame: &Frame, verdict: &Verdict) -> Answer {
 fn pass_then(frame: &Frame, after: &After, done: usize) -> Answer {
     let mut way = detour::of(frame);
     masks::apply(frame, &mut way);
-    if done > 0 {
-        way.args[1] += done;
-        way.args[2] -= done;
+    match frame.number {
+        // From where, stands behind what has been moved already.
+        nr::sendfile => way.args[3] -= done,
+        _ if done > 0 => {
+            way.args[1] += done;
+            way.args[2] -= done;
+        }
+        _ => {}
     }
     note(&mut way, after);
     detour::take(frame, &way)
