@@ -26,7 +26,7 @@ mod steps;
 mod volumes;
 
 pub use counts::{Counts, Seat};
-pub use far::{AT_END, NOW_S};
+pub use far::{AT_END, NOW_S, Onlooker};
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
 pub use husk_kernel::image::Directories;
 pub use husk_region::{

@@ -19,23 +19,27 @@
 //! 4. A message that breaks a rule is counted and ends its session (`sessions`). If the supervisor
 //!    declares a node dead, the agent closes what it had open and does nothing for it any more.
 //!
-//! Not here: promises and call-backs. Nobody keeps a copy of a name or of bytes (`husk-carrier`,
-//! `far`), so there is nobody to call.
+//! Programs of this host keep no copy of a name or of bytes (`husk-carrier`, `far`). What another
+//! host keeps is judged by who carries its messages (`told`), and kept by its other end (`copies`).
 
 #![deny(unsafe_code)]
 
 mod afar;
 mod agent;
 mod bytes;
+mod copies;
 mod names;
 #[allow(unsafe_code)]
 mod plain;
 mod planted;
 mod serve;
 mod sessions;
+mod told;
 
+pub use copies::Copies;
 pub use husk_wire::AFAR;
-pub use serve::{CALL_BYTES_MAX, ask, serve, tell_deaths};
+pub use serve::{CALL_BYTES_MAX, ask, kind_name, serve, tell_deaths};
+pub use told::{File, Kept, Told};
 
 #[cfg(test)]
 #[allow(unsafe_code)]

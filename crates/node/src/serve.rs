@@ -280,6 +280,12 @@ pub fn ask(home: &[u8], message: &[u8], room: &mut [u8]) -> Option<usize> {
     husk_link::call(home, [message, &[]], room, husk_link::ANSWER_S).ok()
 }
 
+/// What a message asks for, as people call it.
+pub fn kind_name(message: &[u8]) -> &'static str {
+    let header = message.first_chunk().and_then(|head| Header::decode(head).ok());
+    header.and_then(|header| Kind::of(header.kind)).map_or("unknown", Kind::name)
+}
+
 /// Tells the agent that listens at `home`, from who has started it, that nodes are dead: what they
 /// held falls, and what they ask in an epoch before this one is refused. Whether it has heard.
 pub fn tell_deaths(home: &[u8], dead: &[u16], epoch: u32, patience_s: u64) -> bool {

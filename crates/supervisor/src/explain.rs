@@ -13,14 +13,19 @@ use serde::Serialize;
 
 use crate::clock::exact_ns;
 use crate::failure::Failure;
+use crate::hosts::{Running, SHADOW_NAME as SHADOW};
 use crate::launch::{PLACE_MASK, PLACE_SHIFT};
 use crate::named::{self, Name, Process};
+use crate::nodes::other_hosts;
 use crate::sockets;
 use crate::visit::Visit;
 use crate::waits::{self, Wait};
 
 /// Who says how a process runs that nobody has placed, in an image whose processes are.
 const NOBODY: &str = "none: it has not been placed yet";
+
+/// Generations between the shadow of a program and a process of its image, at most.
+const DEPTH_MAX: u32 = 64;
 
 /// Where a process runs, and why.
 #[derive(Debug, Serialize)]
@@ -45,6 +50,19 @@ pub struct Report {
     pub now: Option<Now>,
     /// What its threads do now.
     pub threads: Vec<Thread>,
+    /// Its program runs on another host, and what it has spent on the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<Elsewhere>,
+}
+
+/// A program that runs on another host.
+#[derive(Debug, Serialize)]
+pub struct Elsewhere {
+    /// What that is called.
+    pub host: String,
+    /// The program, and what it has spent so far.
+    #[serde(flatten)]
+    pub running: Running,
 }
 
 /// What a thread does now.
@@ -118,25 +136,30 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
     })?;
     let visit = match name {
         Some(name) => Visit::of(name)?,
-        None => Visit::of(pid).map_err(|failure| refuse(&failure.why, listed))?,
+        None => {
+            let image = image_of_shadow(number).unwrap_or_else(|| pid.to_owned());
+            Visit::of(&image).map_err(|failure| refuse(&failure.why, listed))?
+        }
     };
+    let elsewhere = elsewhere(&visit, number);
     let record = visit.direct.record_of(number);
     let placed = match record {
         Some(record) => visit.direct.placement(record, number),
         None => visit.direct.placement_of(number),
     };
-    if record.is_none() && placed.is_none() {
+    if record.is_none() && placed.is_none() && elsewhere.is_none() {
         return Err(refuse("no such process runs in the image", listed));
     }
     let rule = visit.direct.place_rule();
-    let process = record.and_then(|_| named::process(number));
+    let is_there = record.is_some() || elsewhere.is_some();
+    let process = named::process(number).filter(|_| is_there);
     let (policy, said_by) = match placed {
         Some(placed) => (placed.policy, said_by(placed.origin)),
         None => (Policy::Host, who_left_it(rule, number)),
     };
     Ok(Report {
         pid: number,
-        runs: record.is_some(),
+        runs: is_there,
         kernel: placed.map(|placed| placed.kernel).or_else(|| seat(&visit, number)),
         policy: policy.name(),
         said_by,
@@ -145,6 +168,33 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
         threads: process.as_ref().map_or(Vec::new(), |_| threads(&visit, number)),
         name: process.as_ref().map_or(String::new(), |process| process.name.clone()),
         command: process.map_or(Vec::new(), |process| process.command),
+        elsewhere,
+    })
+}
+
+/// The process that has started the image which `pid` is the shadow of a program of: it has left
+/// the image, but not its family.
+fn image_of_shadow(pid: u32) -> Option<String> {
+    let is = |pid: u32, name: &str| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.split(|&byte| byte == 0).next() == Some(name.as_bytes())
+    };
+    let mut above = is(pid, SHADOW).then_some(pid)?;
+    for _ in 0..DEPTH_MAX {
+        let stat = fs::read_to_string(format!("/proc/{above}/stat")).ok()?;
+        above = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()?;
+        if above > 0 && !is(above, SHADOW) && Visit::begin(&above.to_string()).is_ok() {
+            return Some(above.to_string());
+        }
+    }
+    None
+}
+
+/// The host that process `pid` is a shadow of a program on.
+fn elsewhere(visit: &Visit, pid: u32) -> Option<Elsewhere> {
+    other_hosts(&visit.direct).into_iter().flatten().find_map(|account| {
+        let running = account.running.into_iter().find(|running| running.pid == pid)?;
+        Some(Elsewhere { host: account.host, running })
     })
 }
 
@@ -265,6 +315,10 @@ impl Report {
             let often = often.unwrap_or_default();
             let _ =
                 writeln!(text, "now      on core {}, may run on {}{often}", now.core, now.cores);
+        }
+        if let Some(Elsewhere { host, running }) = &self.elsewhere {
+            let (name, spent) = (&running.name, running.spent.text());
+            let _ = writeln!(text, "host     {name} runs on {host}; so far {spent}");
         }
         for thread in &self.threads {
             let _ = writeln!(text, "         {}", thread.wait.line(thread.by_ring));

@@ -111,16 +111,20 @@ impl Direct {
             return None;
         }
         let mut path = [0; PATH_BYTES_MAX];
-        let path = self.home_path(&mut path).ok()?;
-        let mut room = [0; 256];
-        let header = self.header(Kind::Memory, 0).encode();
-        let parts = [&header[..], &[]];
-        let (length, fd) = call_for_descriptor(path, parts, &mut room, PATIENCE_S).ok()?;
-        let fd = fd?;
-        let region = map(fd, &room[..length]);
-        calls::close(fd);
-        region
+        ask_for_memory(self.home_path(&mut path).ok()?, &self.header(Kind::Memory, 0))
     }
+}
+
+/// Has the agent that listens at `path` lend its memory, and maps it.
+pub(super) fn ask_for_memory(path: &[u8], header: &Header) -> Option<Region> {
+    let mut room = [0; 256];
+    let header = header.encode();
+    let parts = [&header[..], &[]];
+    let (length, fd) = call_for_descriptor(path, parts, &mut room, PATIENCE_S).ok()?;
+    let fd = fd?;
+    let region = map(fd, &room[..length]);
+    calls::close(fd);
+    region
 }
 
 fn map(fd: usize, answer: &[u8]) -> Option<Region> {

@@ -24,10 +24,12 @@
 mod bytes;
 mod home;
 mod names;
+mod onlooker;
 pub(crate) mod operations;
 mod stand_in;
 
 pub use bytes::AT_END;
+pub use onlooker::Onlooker;
 
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::nr;

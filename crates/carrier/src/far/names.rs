@@ -40,7 +40,7 @@ fn spot(dir: Inode, bytes: &[u8]) -> Result<Spot<'_>> {
 }
 
 /// What `Agent::walk` does, on the home's memory. `EAGAIN`: the home is to be asked.
-fn look_at_home(
+pub(super) fn look_at_home(
     home: &Kernel,
     inode: Inode,
     below: Option<&[u8]>,

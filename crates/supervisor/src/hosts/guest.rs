@@ -26,6 +26,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use husk_node::Copies;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,6 +48,9 @@ pub const ASKERS: u32 = 32;
 pub const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// So often each side says that it is there.
 pub const ALIVE_EVERY: Duration = Duration::from_secs(3);
+/// So long copies are used while nothing comes from home: it says each `ALIVE_EVERY` that it is
+/// there.
+const TERM: Duration = Duration::from_secs(7);
 /// Bytes of a job's output that may be on their way.
 pub const CREDIT_BYTES: u64 = 256 << 10;
 /// Bytes read from a job at once.
@@ -87,7 +91,7 @@ pub struct Welcome {
 }
 
 /// The protocol of frames and what is in them.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 3;
 
 /// What the processor of this host can do.
 pub fn features() -> Vec<String> {
@@ -141,12 +145,21 @@ impl Credit {
     }
 }
 
+/// Who waits for an answer, and what was asked.
+struct Asker {
+    tell: SyncSender<Vec<u8>>,
+    request: Vec<u8>,
+}
+
 /// What all threads share.
 struct Guest {
     output: Mutex<io::Stdout>,
     images: PathBuf,
+    /// Where compilers have their temporary files; `None`: where they are told, at home.
+    temporary: Option<PathBuf>,
     jobs: Mutex<HashMap<u32, Running>>,
-    answers: Mutex<HashMap<u32, SyncSender<Vec<u8>>>>,
+    answers: Mutex<HashMap<u32, Asker>>,
+    copies: Mutex<Copies>,
     heard: Mutex<Instant>,
     ended: AtomicBool,
     next: AtomicU64,
@@ -155,6 +168,15 @@ struct Guest {
 impl Guest {
     fn put(&self, kind: Kind, channel: u32, payload: &[u8]) -> io::Result<()> {
         put(&mut *lock(&self.output), kind, channel, payload)
+    }
+
+    /// The job that a program belongs to: it has the job's group, unless it has left it. 0: none.
+    fn job_of(&self, asker: &OwnedFd) -> u32 {
+        let peer = sockopt::socket_peercred(asker).ok();
+        let group = peer.and_then(|peer| rustix::process::getpgid(Some(peer.pid)).ok());
+        let group = group.map_or(0, |group| group.as_raw_nonzero().get());
+        let jobs = lock(&self.jobs);
+        jobs.iter().find(|(_, job)| job.pid == group).map_or(0, |(channel, _)| *channel)
     }
 }
 
@@ -215,6 +237,7 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
     ))
     .to_owned();
     let (home, images) = (place.join("home"), place.join("images"));
+    let temporary = temporary(&place, &hello.trees).map_err(told)?;
     let listener = nodes::listen(&home).map_err(|errno| reason(&errno.into()))?;
     let (image, pid) = (NODE.to_owned(), std::process::id());
     let part =
@@ -223,8 +246,10 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
     let guest = Arc::new(Guest {
         output: Mutex::new(io::stdout()),
         images,
+        temporary,
         jobs: Mutex::default(),
         answers: Mutex::default(),
+        copies: Mutex::default(),
         heard: Mutex::new(Instant::now()),
         ended: AtomicBool::new(false),
         next: AtomicU64::new(1),
@@ -240,6 +265,16 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
     let welcome = serde_json::to_vec(&Welcome { processors }).unwrap_or_default();
     guest.put(Kind::Welcome, 0, &welcome).map_err(told)?;
     Ok((guest, private))
+}
+
+/// A directory for temporary files that only one job looks at, if that is in none of the trees.
+fn temporary(place: &Path, trees: &[Tree]) -> io::Result<Option<PathBuf>> {
+    let path = place.join("tmp");
+    if trees.iter().any(|tree| path.starts_with(&tree.path)) {
+        return Ok(None);
+    }
+    fs::create_dir(&path)?;
+    Ok(Some(path))
 }
 
 fn husk(images: &Path) -> Command {
@@ -321,11 +356,8 @@ fn take_frame(guest: &Arc<Guest>, frame: Frame) -> Option<()> {
     let Frame { kind, channel, payload } = frame;
     match kind {
         Kind::Alive => {}
-        Kind::Reply => {
-            // Who has given up waits no more.
-            if let Some(asker) = lock(&guest.answers).get(&channel) {
-                let _ = asker.try_send(payload);
-            }
+        Kind::Reply | Kind::Kept | Kind::File | Kind::Revise => {
+            return take_answer(guest, kind, channel, payload);
         }
         Kind::Compare => {
             let guest = guest.clone();
@@ -366,6 +398,39 @@ fn take_frame(guest: &Arc<Guest>, frame: Frame) -> Option<()> {
         Kind::Gone => {
             let pid = lock(&guest.jobs).get(&channel).map_or(0, |job| job.pid);
             end_group(pid, Signal::SIGKILL);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// An answer of the home, or what it says of copies. `None`: as above.
+fn take_answer(guest: &Guest, kind: Kind, channel: u32, payload: Vec<u8>) -> Option<()> {
+    match kind {
+        Kind::Reply => {
+            // Who has given up waits no more.
+            if let Some(asker) = lock(&guest.answers).get(&channel) {
+                let _ = asker.tell.try_send(payload);
+            }
+        }
+        Kind::Kept => {
+            let (number, answer) = payload.split_first_chunk()?;
+            if let Some(asker) = lock(&guest.answers).get(&channel) {
+                let number = u32::from_le_bytes(*number);
+                lock(&guest.copies).keep(number, &asker.request, answer);
+                let _ = asker.tell.try_send(answer.to_vec());
+            }
+        }
+        Kind::File => {
+            let (number, rest) = payload.split_first_chunk()?;
+            let (hold, bytes) = rest.split_first_chunk()?;
+            let (number, hold) = (u32::from_le_bytes(*number), u64::from_le_bytes(*hold));
+            lock(&guest.copies).keep_file(number, hold, bytes);
+        }
+        Kind::Revise => {
+            let (numbers, []) = payload.as_chunks() else { return None };
+            let mut copies = lock(&guest.copies);
+            numbers.iter().for_each(|number| copies.forget(u32::from_le_bytes(*number)));
         }
         _ => return None,
     }
@@ -417,11 +482,22 @@ fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> i
         let part = |bytes: &[u8]| std::ffi::OsString::from_vec(bytes.to_vec());
         command.env(part(&bytes[..at]), part(&bytes[at + 1..]));
     }
+    // What a compiler's parts hand over to each other never leaves this host.
+    let says = |variable: &std::ffi::OsString| variable.as_encoded_bytes().starts_with(b"TMPDIR=");
+    if let Some(temporary) = &guest.temporary
+        && same::is_driver(Path::new(&job.program))
+        && !job.environment.iter().any(says)
+    {
+        command.env("TMPDIR", temporary);
+    }
+    // Whatever it asks is asked on behalf of a job that is known.
+    let mut jobs = lock(&guest.jobs);
     let mut child = command.spawn()?;
     let pid = child.id() as i32;
-    if let Some(running) = lock(&guest.jobs).get_mut(&channel) {
+    if let Some(running) = jobs.get_mut(&channel) {
         running.pid = pid;
     }
+    drop(jobs);
     if guest.ended.load(Ordering::SeqCst) {
         end_group(pid, Signal::SIGKILL);
     }
@@ -495,16 +571,26 @@ fn carry(guest: &Guest, listener: &OwnedFd, number: u32) {
 fn carry_one(guest: &Guest, asker: &OwnedFd, number: u32, room: &mut [u8]) -> io::Result<()> {
     sockopt::set_socket_timeout(asker, sockopt::Timeout::Recv, Some(TALK_MAX))?;
     let (length, _) = recv(asker.as_fd(), &mut *room, RecvFlags::empty())?;
+    // What home has not called back, as long as it is heard of.
+    let is_near = lock(&guest.heard).elapsed() < TERM;
+    let known = is_near.then(|| lock(&guest.copies).answer(&room[..length])).flatten();
+    if let Some(answer) = known {
+        send(asker.as_fd(), &answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        return Ok(());
+    }
     let (tell, told): (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) = sync_channel(1);
     // A late answer to who had this place before is not taken for ours.
     let turn = guest.next.fetch_add(1, Ordering::Relaxed) as u32;
     let channel = turn.wrapping_mul(ASKERS).wrapping_add(number);
-    lock(&guest.answers).insert(channel, tell);
+    let request = room[..length].to_vec();
+    lock(&guest.answers).insert(channel, Asker { tell, request });
     if guest.ended.load(Ordering::SeqCst) {
         lock(&guest.answers).remove(&channel);
         return Ok(());
     }
-    let sent = guest.put(Kind::Request, channel, &room[..length]);
+    let mut asked = guest.job_of(asker).to_le_bytes().to_vec();
+    asked.extend_from_slice(&room[..length]);
+    let sent = guest.put(Kind::Request, channel, &asked);
     let answer = sent
         .and_then(|()| told.recv_timeout(ANSWER_MAX).map_err(|_| io::ErrorKind::TimedOut.into()));
     lock(&guest.answers).remove(&channel);

@@ -11,6 +11,7 @@
 //! 2. Whatever can fail at the start fails before the first program starts, in one line.
 //! 3. All of it ends with us: the starters at our death, ssh with them, the guests with ssh.
 
+mod account;
 mod guest;
 mod job;
 mod same;
@@ -19,10 +20,9 @@ mod ssh;
 mod starter;
 mod stream;
 
-use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -36,7 +36,9 @@ use crate::named::{SELF, answer};
 use crate::nodes::Tree;
 use crate::request::reason;
 use crate::say::say;
-use starter::{Account, Told};
+pub use account::{Account, Running, seen};
+pub use shadow::SHADOW as SHADOW_NAME;
+use starter::Told;
 
 /// Most hosts beside this one.
 pub const HOSTS_MAX: usize = 64;
@@ -170,31 +172,7 @@ fn start(host: &str, node: u16, home: &Path, trees: &[Tree]) -> std::io::Result<
 impl Started {
     /// Wants an end; what went on.
     fn end(&self) -> Option<Account> {
-        let mut talk = UnixStream::connect(&self.socket).ok()?;
-        talk.set_read_timeout(Some(END_MAX)).ok()?;
-        talk.write_all(&[starter::ENDS]).ok()?;
-        let mut text = Vec::new();
-        talk.read_to_end(&mut text).ok()?;
-        serde_json::from_slice(&text).ok()
-    }
-
-    fn told(&self, account: &Account) -> String {
-        let Account { programs, lost, round_trips, bytes, busy, different } = account;
-        let mut line = format!(
-            "{}: {programs} programs ran there, {round_trips} round trips, {} KiB",
-            self.host,
-            bytes >> 10
-        );
-        for (count, what) in [
-            (lost, "were lost with it"),
-            (busy, "ran here as it was busy"),
-            (different, "ran here as it has not the same program"),
-        ] {
-            if *count > 0 {
-                line.push_str(&format!("; {count} {what}"));
-            }
-        }
-        line
+        account::ask(&self.socket, starter::ENDS, END_MAX)
     }
 }
 
@@ -202,7 +180,7 @@ impl Drop for Hosts {
     fn drop(&mut self) {
         for started in &mut self.all {
             if let Some(account) = started.end().filter(|_| self.begun) {
-                say(&started.told(&account));
+                say(&account.line());
             }
         }
         for started in &mut self.all {

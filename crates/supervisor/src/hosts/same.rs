@@ -110,7 +110,7 @@ fn look_at_all(place: &Path, depth: u32, files: &mut BTreeMap<PathBuf, String>) 
 }
 
 /// Whether it is called like a compiler, which starts others.
-fn is_driver(path: &Path) -> bool {
+pub fn is_driver(path: &Path) -> bool {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
     ["gcc", "g++", "clang", "c++", "gfortran"].iter().any(|driver| name.contains(driver))

@@ -28,14 +28,16 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use husk_node::{File as Bytes, Kept, Told as Copied};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::of_file;
 use crate::failure::Failure;
+use crate::hosts::account::{Account, Running, SEES, Spent};
 use crate::hosts::guest::{
     ALIVE_EVERY, ASKERS, CREDIT_BYTES, Hello, SILENCE_MAX, VERSION, Welcome, features, lock,
 };
-use crate::hosts::job::Fate;
+use crate::hosts::job::{Fate, Job};
 use crate::hosts::stream::{Frame, Kind, put, take};
 use crate::hosts::{same, ssh};
 use crate::named::SELF;
@@ -51,6 +53,12 @@ const CARRIERS: usize = 4;
 const COMPARE_MAX: Duration = Duration::from_secs(30);
 /// How long a shadow may take to say what it stands for.
 const JOB_MAX: Duration = Duration::from_secs(10);
+/// So often it is looked whether copies are so still; each so many times also at host files.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const HOST_EVERY: u64 = 5;
+/// From a silence of so long on, nothing is placed there: what is sent now may never arrive. It is
+/// longer than it takes to say that one is there.
+const QUIET_MAX: Duration = Duration::from_secs(7);
 /// How long ssh may take to end once nothing is to be sent any more.
 const END_MAX: Duration = Duration::from_secs(10);
 /// Bytes of output that may wait for a shadow: what the guest has credit for, and a little.
@@ -73,22 +81,8 @@ pub struct Told {
     pub memory_bytes: u64,
 }
 
-/// What went on with a host, for people.
-#[derive(Serialize, Deserialize, Debug, Default, Clone)]
-pub struct Account {
-    /// Programs that ran there.
-    pub programs: u64,
-    /// Of these, those that were lost with it.
-    pub lost: u64,
-    /// Requests of its programs to the home of all names.
-    pub round_trips: u64,
-    /// Bytes over the link, both ways.
-    pub bytes: u64,
-    /// Programs that could have run there and ran here: it was busy.
-    pub busy: u64,
-    /// The same: it has not the same program.
-    pub different: u64,
-}
+/// A request: where its answer goes, for which job, the message.
+type Asked = (u32, u32, Vec<u8>);
 
 /// Something for the shadow of a program.
 enum ToShadow {
@@ -99,6 +93,9 @@ enum ToShadow {
 struct Standing {
     tell: Sender<ToShadow>,
     queued: Arc<AtomicU64>,
+    pid: u32,
+    name: String,
+    spent: Spent,
 }
 
 /// Which programs are the same, as far as is known.
@@ -121,6 +118,8 @@ struct Starter {
     compared: Mutex<Compared>,
     heard: Mutex<Instant>,
     account: Mutex<Account>,
+    /// What the guest keeps copies of; locked after `to`.
+    told: Mutex<Option<Copied>>,
     is_lost: AtomicBool,
     is_ending: AtomicBool,
 }
@@ -200,7 +199,8 @@ fn begin(host: &str, told: &str) -> Result<(Arc<Starter>, ssh::Link, UnixListene
         standing: Mutex::default(),
         compared: Mutex::default(),
         heard: Mutex::new(Instant::now()),
-        account: Mutex::default(),
+        told: Mutex::new(Copied::begin(told.home.as_os_str().as_bytes())),
+        account: Mutex::new(Account { host: host.to_owned(), ..Account::default() }),
         is_lost: AtomicBool::new(false),
         is_ending: AtomicBool::new(false),
     };
@@ -219,6 +219,8 @@ fn run(starter: &Arc<Starter>, link: ssh::Link, listener: UnixListener) {
         thread::spawn(move || carry(&starter, &asked));
     }
     let (reads, (over, is_over)) = (starter.clone(), mpsc::channel());
+    let looks = starter.clone();
+    thread::spawn(move || look_after(&looks));
     let (alive, silent) = (starter.clone(), over.clone());
     thread::spawn(move || keep_alive(&alive, &silent));
     let ended = over.clone();
@@ -261,17 +263,34 @@ fn run(starter: &Arc<Starter>, link: ssh::Link, listener: UnixListener) {
 }
 
 /// Carries requests of the guest to the agent of node 0.
-fn carry(starter: &Starter, asked: &Mutex<Receiver<(u32, Vec<u8>)>>) {
+fn carry(starter: &Starter, asked: &Mutex<Receiver<Asked>>) {
     let mut room = vec![0; husk_node::CALL_BYTES_MAX];
     loop {
-        let Ok((channel, message)) = lock(asked).recv() else { return };
+        let Ok((channel, job, message)) = lock(asked).recv() else { return };
         if starter.is_lost.load(Ordering::Relaxed) {
             return;
         }
         // Nothing comes of what is lost: who asked asks again, or gives up.
         let length = husk_node::ask(&starter.home, &message, &mut room);
         let Some(length) = length else { continue };
-        starter.put(Kind::Reply, channel, &room[..length]);
+        if let Some(shadow) = lock(&starter.standing).get_mut(&job) {
+            shadow.spent.bytes += length as u64;
+        }
+        starter.reply(channel, &message, &room[..length]);
+    }
+}
+
+/// Calls back what has changed, also while nothing else is said.
+fn look_after(starter: &Starter) {
+    for turn in 0u64.. {
+        thread::sleep(LOOK_EVERY);
+        let is_idle = lock(&starter.told).as_ref().is_none_or(Copied::is_empty);
+        if starter.is_lost.load(Ordering::Relaxed) {
+            return;
+        }
+        if !is_idle {
+            starter.call_back(&mut lock(&starter.to), turn.is_multiple_of(HOST_EVERY));
+        }
     }
 }
 
@@ -291,7 +310,7 @@ fn keep_alive(starter: &Starter, over: &Sender<()>) {
 }
 
 /// Takes what the guest sends, until it ends or breaks the protocol.
-fn read_frames(starter: &Starter, mut from: ChildStdout, ask: &SyncSender<(u32, Vec<u8>)>) {
+fn read_frames(starter: &Starter, mut from: ChildStdout, ask: &SyncSender<Asked>) {
     while let Ok(Some(frame)) = take(&mut from) {
         *lock(&starter.heard) = Instant::now();
         lock(&starter.account).bytes += frame.payload.len() as u64;
@@ -302,9 +321,9 @@ fn read_frames(starter: &Starter, mut from: ChildStdout, ask: &SyncSender<(u32, 
 }
 
 /// A place at the other host, given back with the scope.
-struct Kept<'a>(&'a Starter);
+struct Place<'a>(&'a Starter);
 
-impl Drop for Kept<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.0.used.fetch_sub(1, Ordering::AcqRel);
     }
@@ -313,21 +332,62 @@ impl Drop for Kept<'_> {
 impl Starter {
     /// Sends a frame; whether somebody takes it is found by the reader.
     fn put(&self, kind: Kind, channel: u32, payload: &[u8]) {
-        lock(&self.account).bytes += payload.len() as u64;
         let mut to = lock(&self.to);
+        self.call_back(&mut to, false);
+        self.put_to(&mut to, kind, channel, payload);
+    }
+
+    fn put_to(&self, to: &mut Option<ChildStdin>, kind: Kind, channel: u32, payload: &[u8]) {
+        lock(&self.account).bytes += payload.len() as u64;
         if to.as_mut().is_some_and(|to| put(to, kind, channel, payload).is_err()) {
             *to = None;
         }
     }
 
+    /// Tells the guest which of its copies are so no more, before it is told anything else.
+    fn call_back(&self, to: &mut Option<ChildStdin>, hosts: bool) {
+        let over = lock(&self.told).as_mut().map_or(Vec::new(), |told| told.changed(hosts));
+        if !over.is_empty() {
+            let numbers = over.iter().flat_map(|number| number.to_le_bytes());
+            self.put_to(to, Kind::Revise, 0, &numbers.collect::<Vec<_>>());
+        }
+    }
+
+    /// Sends the answer to a request, and what else the guest may keep.
+    fn reply(&self, channel: u32, request: &[u8], answer: &[u8]) {
+        let mut to = lock(&self.to);
+        self.call_back(&mut to, false);
+        let kept = lock(&self.told).as_mut().map(|told| told.judge(request, answer));
+        let Kept { answer: number, file } = kept.unwrap_or_default();
+        if let Some(Bytes { copy, hold, bytes }) = file {
+            let whole = [&copy.to_le_bytes()[..], &hold.to_le_bytes(), &bytes].concat();
+            self.put_to(&mut to, Kind::File, 0, &whole);
+        }
+        match number {
+            Some(number) => {
+                let whole = [&number.to_le_bytes()[..], answer].concat();
+                self.put_to(&mut to, Kind::Kept, channel, &whole);
+            }
+            None => self.put_to(&mut to, Kind::Reply, channel, answer),
+        }
+    }
+
     /// `None`: the guest breaks the protocol.
-    fn take(&self, frame: Frame, ask: &SyncSender<(u32, Vec<u8>)>) -> Option<()> {
+    fn take(&self, frame: Frame, ask: &SyncSender<Asked>) -> Option<()> {
         let Frame { kind, channel, payload } = frame;
         match kind {
             Kind::Alive => {}
             Kind::Request => {
+                let (job, message) = payload.split_first_chunk()?;
+                let job = u32::from_le_bytes(*job);
+                let mut spent = Spent { bytes: payload.len() as u64, ..Spent::default() };
+                spent.ask(husk_node::kind_name(message));
                 lock(&self.account).round_trips += 1;
-                ask.try_send((channel, payload)).ok()?;
+                match lock(&self.standing).get_mut(&job) {
+                    Some(shadow) => shadow.spent.add(&spent),
+                    None => lock(&self.account).nobody.add(&spent),
+                }
+                ask.try_send((channel, job, message.to_vec())).ok()?;
             }
             Kind::Print => {
                 let print = String::from_utf8(payload).ok().filter(|print| !print.is_empty());
@@ -336,17 +396,18 @@ impl Starter {
                 waiting.map(|waiting| waiting.try_send(print));
             }
             Kind::Output | Kind::Errors => {
-                let standing = lock(&self.standing);
+                let mut standing = lock(&self.standing);
                 // What a dead one's program says is for nobody.
-                let Some(shadow) = standing.get(&channel) else { return Some(()) };
+                let Some(shadow) = standing.get_mut(&channel) else { return Some(()) };
                 let count = payload.len() as u64;
+                shadow.spent.bytes += count;
                 let queued = shadow.queued.fetch_add(count, Ordering::Relaxed) + count;
                 (queued <= QUEUED_BYTES_MAX).then_some(())?;
                 let _ = shadow.tell.send(ToShadow::Output(kind, payload));
             }
             Kind::Status => {
                 let fate = Fate::decode(&payload)?;
-                if let Some(shadow) = lock(&self.standing).remove(&channel) {
+                if let Some(shadow) = self.leave(channel) {
                     let _ = shadow.tell.send(ToShadow::End(fate));
                 }
             }
@@ -363,7 +424,10 @@ impl Starter {
         if !self.is_ending.load(Ordering::Relaxed) {
             lock(&self.account).lost += lock(&self.standing).len() as u64;
         }
-        for (_, shadow) in lock(&self.standing).drain() {
+        lock(&self.account).is_lost = true;
+        let gone: Vec<_> = lock(&self.standing).drain().map(|(_, shadow)| shadow).collect();
+        for shadow in gone {
+            lock(&self.account).end(&shadow.name, &shadow.spent);
             let _ = shadow.tell.send(ToShadow::End(Fate::Lost));
         }
         lock(&self.compared).waiting.clear();
@@ -379,22 +443,48 @@ impl Starter {
             ASKS => drop(self.place(talk)),
             ENDS => {
                 self.is_ending.store(true, Ordering::Relaxed);
-                let account = serde_json::to_vec(&*lock(&self.account)).unwrap_or_default();
                 // The supervisor waits no longer than it takes.
-                let _ = talk.write_all(&account);
+                let _ = talk.write_all(&self.account());
                 let _ = over.send(());
             }
+            // Who does not listen does not hear.
+            SEES => drop(talk.write_all(&self.account())),
             _ => {}
         }
+    }
+
+    /// What went on so far, as JSON.
+    fn account(&self) -> Vec<u8> {
+        let mut account = lock(&self.account).clone();
+        account.running = lock(&self.standing)
+            .values()
+            .map(|shadow| {
+                let (name, spent) = (shadow.name.clone(), shadow.spent.clone());
+                Running { pid: shadow.pid, name, spent }
+            })
+            .collect();
+        account.running.sort_by_key(|running| running.pid);
+        serde_json::to_vec(&account).unwrap_or_default()
+    }
+
+    /// A program there has ended, or its shadow here.
+    fn leave(&self, channel: u32) -> Option<Standing> {
+        let shadow = lock(&self.standing).remove(&channel)?;
+        lock(&self.account).end(&shadow.name, &shadow.spent);
+        Some(shadow)
     }
 
     /// Decides about a program that calls exec, and stands by its shadow.
     fn place(&self, mut talk: UnixStream) -> io::Result<()> {
         let path = string(&mut talk)?;
         let taken = self.used.fetch_add(1, Ordering::AcqRel) < self.places;
-        let _kept = Kept(self);
-        let may = taken && !self.is_lost.load(Ordering::Relaxed);
-        if !may {
+        let _place = Place(self);
+        let is_lost = self.is_lost.load(Ordering::Relaxed);
+        let is_silent = !is_lost && lock(&self.heard).elapsed() > QUIET_MAX;
+        let may = taken && !is_lost && !is_silent;
+        if is_silent {
+            lock(&self.account).silent += 1;
+        } else if !may {
             lock(&self.account).busy += 1;
         }
         let may = may && self.is_same(&path);
@@ -415,7 +505,10 @@ impl Starter {
         let channel = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = mpsc::channel();
         let queued = Arc::<AtomicU64>::default();
-        let standing = Standing { tell: tell.clone(), queued: queued.clone() };
+        let name = Job::decode(job).map_or(String::new(), |job| name_of(&job));
+        let pid = peer(&talk);
+        let (tells, spent) = (tell.clone(), Spent::default());
+        let standing = Standing { tell: tells, queued: queued.clone(), pid, name, spent };
         lock(&self.standing).insert(channel, standing);
         if self.is_lost.load(Ordering::Acquire) {
             let _ = tell.send(ToShadow::End(Fate::Lost));
@@ -431,7 +524,7 @@ impl Starter {
             let _ = talk.shutdown(std::net::Shutdown::Both);
             over
         });
-        lock(&self.standing).remove(&channel);
+        self.leave(channel);
         over
     }
 
@@ -487,6 +580,18 @@ impl Starter {
         lock(&self.compared).there.insert(path.to_owned(), print.clone()?);
         print?
     }
+}
+
+/// What people call a program.
+fn name_of(job: &Job) -> String {
+    let name = Path::new(&job.program).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// The process at the other end of a talk; 0: it has gone.
+fn peer(talk: &UnixStream) -> u32 {
+    let peer = rustix::net::sockopt::socket_peercred(talk);
+    peer.map_or(0, |peer| peer.pid.as_raw_nonzero().get() as u32)
 }
 
 /// Gives a shadow what there is for it, until its program has ended or it is gone.

@@ -63,6 +63,12 @@ kinds! {
     Errors = 14,
     /// How it has ended.
     Status = 15,
+    /// Home calls back copies: a number of four bytes each.
+    Revise = 16,
+    /// An answer that may be kept: the number of the copy, then as `Reply`.
+    Kept = 17,
+    /// A file that may be kept: the number of the copy, the hold (eight bytes), all its bytes.
+    File = 18,
 }
 
 /// What came.
@@ -138,7 +144,7 @@ mod tests {
     fn long_frames_and_unknown_kinds_are_refused_before_anything_is_allocated() {
         let mut bytes = Vec::new();
         put(&mut bytes, Kind::Output, 7, b"some").unwrap();
-        for (at, value) in [(3, 0x7f), (3, 0xff), (4, 0), (4, 16), (4, 255)] {
+        for (at, value) in [(3, 0x7f), (3, 0xff), (4, 0), (4, 19), (4, 255)] {
             let mut wrong = bytes.clone();
             wrong[at] = value;
             assert_eq!(take(&mut &wrong[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);

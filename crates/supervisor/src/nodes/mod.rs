@@ -44,7 +44,7 @@ use crate::say::say;
 
 pub use asked::{NODE_NAME, settle_asked};
 pub use part::{PartOf, Tree, join};
-pub use show::{Row, nodes, others, serves, table};
+pub use show::{Row, nodes, other_hosts, others, serves, table};
 
 /// What the agent of a node calls itself.
 const AGENT: &str = "husk: home";

@@ -2,14 +2,18 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use husk_carrier::Direct;
+use husk_node::AFAR;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::hosts::{self, Account};
 use crate::named::{self, Name};
 use crate::visit::Visit;
-use husk_proto::Overview as _;
+use husk_proto::{Overview as _, Shortcuts as _};
 
 /// One node, as listed.
 #[derive(Serialize, Debug, Clone)]
@@ -26,6 +30,9 @@ pub struct Row {
     pub memory_bytes: u64,
     /// The programs that run on it.
     pub processes: Vec<u32>,
+    /// It is on another host, and that went on with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<Account>,
 }
 
 /// The nodes of the image that `image` names: the process id of a `husk run` or of a program of its
@@ -37,6 +44,8 @@ pub fn nodes(image: &str) -> Result<Vec<Row>, Failure> {
     visit.direct.each_pid(&mut |pid| here.push(pid));
     let mut rows: Vec<Row> =
         others(&visit.direct).into_iter().map(|(node, image)| other(node, image)).collect();
+    let hosts = other_hosts(&visit.direct);
+    rows.extend((AFAR + 1..).zip(hosts).map(|(node, account)| host(node, account)));
     // Who has gone on elsewhere has a record here until it ends.
     let elsewhere = |pid: &u32| rows.iter().any(|row| row.processes.contains(pid));
     here.retain(|pid| !husk_carrier::ended(*pid) && !elsewhere(pid) && !serves(*pid));
@@ -44,7 +53,7 @@ pub fn nodes(image: &str) -> Result<Vec<Row>, Failure> {
     here.dedup();
     let (kernels, memory_bytes) = (visit.layout.kernels, visit.layout.memory_bytes);
     let image = if run == 0 { image.to_owned() } else { run.to_string() };
-    let home = Row { node: 0, image, up: true, kernels, memory_bytes, processes: here };
+    let home = Row { node: 0, image, up: true, kernels, memory_bytes, processes: here, host: None };
     rows.insert(0, home);
     Ok(rows)
 }
@@ -70,7 +79,23 @@ fn other(node: u16, image: String) -> Row {
     let up = status.is_some();
     let (kernels, memory_bytes) =
         status.map_or((0, 0), |status| (status.kernels, status.memory_bytes));
-    Row { node, image, up, kernels, memory_bytes, processes }
+    Row { node, image, up, kernels, memory_bytes, processes, host: None }
+}
+
+/// What went on with the other hosts of an image; `None`: that one is not heard of.
+pub fn other_hosts(direct: &Direct) -> Vec<Option<Account>> {
+    let hosts = direct.nodes().saturating_sub(AFAR);
+    let private = Path::new(OsStr::from_bytes(direct.private_path()));
+    if hosts == 0 { Vec::new() } else { hosts::seen(private, hosts) }
+}
+
+/// A node on another host, which has no memory for files.
+fn host(node: u16, account: Option<Account>) -> Row {
+    let image = account.as_ref().map_or("-".to_owned(), |account| account.host.clone());
+    let up = account.as_ref().is_some_and(|account| !account.is_lost);
+    let running = account.iter().flat_map(|account| &account.running);
+    let processes = running.map(|running| running.pid).collect();
+    Row { node, image, up, kernels: 0, memory_bytes: 0, processes, host: account }
 }
 
 /// The list for people.
@@ -84,6 +109,9 @@ pub fn table(rows: &[Row]) -> String {
             table,
             "{node:>4} {image:<16} {state:<5} {kernels:>7} {memory:>8} {programs:>8}"
         );
+        if let Some(host) = &row.host {
+            table.push_str(&host.text());
+        }
     }
     table
 }
