@@ -106,6 +106,35 @@ fn scaling_is_measured_by_the_operations_that_each_process_did() {
 }
 
 #[test]
+fn redis_is_measured_on_three_file_systems_and_its_requests_are_taken_apart() {
+    if against_native() {
+        return;
+    }
+    let all = ["bench", "redis", "--json", "--rounds", "1", "--requests", "100", "--only"];
+    let document = document("redis", &[&all[..], &["always"]].concat());
+    let rows = document["rows"].as_array().expect("rows");
+    let clients: Vec<_> = rows.iter().map(|row| row["clients"].as_u64()).collect();
+    assert_eq!(clients, [Some(1), Some(8), Some(50)], "{document}");
+    for (row, side) in rows.iter().flat_map(|row| ["tmpfs", "disk", "volume"].map(|one| (row, one)))
+    {
+        for figure in ["per_s", "p50_ms", "p99_ms"] {
+            assert!(row[side][figure].as_f64().is_some_and(|figure| figure > 0.0), "{row}");
+        }
+    }
+    for (part, name, calls) in [(0, "SET", 5), (1, "GET", 3)] {
+        let breakdown = &document["breakdowns"][part];
+        assert_eq!(breakdown["request"], name, "{document}");
+        // Some have a timer of the server's in between.
+        assert!(breakdown["requests"].as_u64().is_some_and(|count| count >= 50), "{breakdown}");
+        let spans = breakdown["spans"].as_array().expect("spans");
+        assert_eq!(spans.len(), 2 * calls, "{breakdown}");
+    }
+    let sync = &document["breakdowns"][0]["spans"][6];
+    assert_eq!(sync["what"], "make it durable (fdatasync)");
+    assert!(sync["us"].as_f64().is_some_and(|us| us > 1.0), "{sync}");
+}
+
+#[test]
 fn write_backs_are_measured_with_their_bytes_compared() {
     if against_native() {
         return;

@@ -42,6 +42,8 @@ mod page;
 mod pair;
 mod pipes;
 mod place;
+mod redis;
+mod redis_part;
 mod report;
 mod scale;
 mod scale_part;
@@ -125,6 +127,15 @@ enum Suite {
     /// One side of `volume`.
     #[command(hide = true)]
     VolumePart {
+        /// Directory to work in.
+        directory: PathBuf,
+    },
+    /// Redis with an append-only file on a tmpfs, on the file system of /var/tmp, and in a volume
+    /// there: requests a second and latency; and what one request spends its time on.
+    Redis(redis::Options),
+    /// One side of `redis`.
+    #[command(hide = true)]
+    RedisPart {
         /// Directory to work in.
         directory: PathBuf,
     },
@@ -223,6 +234,8 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
         Suite::WriteBack(options) => measure(|| write_back::run(&options)),
         Suite::Volume(options) => measure(|| volume::run(&options)),
         Suite::VolumePart { directory } => volume::serve(&directory).map(|()| ExitCode::SUCCESS),
+        Suite::Redis(options) => measure(|| redis::run(&options)),
+        Suite::RedisPart { directory } => redis_part::serve(&directory).map(|()| ExitCode::SUCCESS),
         Suite::Place(options) => measure(|| place::run(&options)),
         Suite::Placed { directory, project, rounds, jobs } => {
             place::inside(&directory, &project, rounds, jobs).map(|()| ExitCode::SUCCESS)

@@ -64,21 +64,77 @@ struct Measured {
     flushes: (f64, f64),
 }
 
-/// The directories of one measurement, removed at the end.
-struct Place(PathBuf);
+/// The directories of one measurement, removed at the end, and a volume.
+pub struct Site {
+    place: PathBuf,
+    program: PathBuf,
+}
 
-impl Drop for Place {
+impl Drop for Site {
     fn drop(&mut self) {
         // What cannot be removed is left where its name says whose it was.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.place);
+    }
+}
+
+impl Site {
+    /// Makes them.
+    pub fn make() -> anyhow::Result<Site> {
+        let place = Path::new(BASE).join(format!("husk-bench-{}", std::process::id()));
+        let site = Site { program: place.join("husk"), place };
+        ["native", "tree", "mount", "state", "idle"]
+            .into_iter()
+            .try_for_each(|name| site.directory(name).map(drop))?;
+        fs::copy(std::env::current_exe()?, &site.program).context("cannot copy this command")?;
+        let made = site.husk().args(["volume", "create", "bench", "--size", SIZE]).status()?;
+        anyhow::ensure!(made.success(), "cannot make a volume: {made}");
+        Ok(site)
+    }
+
+    /// A directory, made if it is not there.
+    pub fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let path = self.place.join(name);
+        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// This command, where it finds the volume.
+    pub fn husk(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("XDG_STATE_HOME", self.place.join("state"));
+        command.current_dir(self.place.join("idle"));
+        command
+    }
+
+    /// A worker on the host, in `directory`.
+    pub fn alone(&self, part: &str, directory: &Path) -> Command {
+        let mut command = self.husk();
+        command.args(["bench", part]).arg(directory);
+        command
+    }
+
+    /// A worker in an image that shows `what` at `tree`, and works there.
+    fn image(&self, part: &str, option: &str, what: &Path, tree: &Path) -> Command {
+        let mut command = self.husk();
+        command.args(["run", "--memory", SIZE, "--discard", option]).arg(what).arg("--");
+        command.arg(&self.program).args(["bench", part]).arg(tree);
+        command
+    }
+
+    /// A worker in an image, in the volume.
+    pub fn in_volume(&self, part: &str) -> Command {
+        let tree = self.place.join("tree");
+        let mut named = std::ffi::OsString::from("bench:");
+        named.push(&tree);
+        self.image(part, "--volume", Path::new(&named), &tree)
     }
 }
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let rows = super::chosen(volume_part::ALL, |row| row.name, options.only.as_deref())?;
-    let place = Place(Path::new(BASE).join(format!("husk-bench-{}", std::process::id())));
-    let mut sides = Sides::start(&place.0)?;
+    let site = Site::make()?;
+    let mut sides = Sides::start(&site)?;
     let machine = Machine::look(None);
     let mut measured = Vec::new();
     for row in rows {
@@ -103,38 +159,14 @@ struct Sides {
 }
 
 impl Sides {
-    fn start(place: &Path) -> anyhow::Result<Sides> {
-        let directory = |name: &str| {
-            let path = place.join(name);
-            fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-            anyhow::Ok(path)
-        };
-        let (native, tree, mount) = (directory("native")?, directory("tree")?, directory("mount")?);
-        let (state, idle) = (directory("state")?, directory("idle")?);
-        let program = place.join("husk");
-        fs::copy(std::env::current_exe()?, &program).context("cannot copy this command")?;
-        let husk = || {
-            let mut command = Command::new(&program);
-            command.env("XDG_STATE_HOME", &state).current_dir(&idle);
-            command
-        };
-        let made = husk().args(["volume", "create", "bench", "--size", SIZE]).status()?;
-        anyhow::ensure!(made.success(), "cannot make a volume: {made}");
-        let image = |option: &str, what: &Path, tree: &Path| {
-            let mut command = husk();
-            command.args(["run", "--memory", SIZE, "--discard", option]).arg(what).arg("--");
-            command.arg(&program).args(["bench", "volume-part"]).arg(tree);
-            command
-        };
-        let mut alone = husk();
-        alone.args(["bench", "volume-part"]).arg(&native);
-        let mut named = std::ffi::OsString::from("bench:");
-        named.push(&tree);
+    fn start(site: &Site) -> anyhow::Result<Sides> {
+        const PART: &str = "volume-part";
+        let (native, mount) = (site.directory("native")?, site.directory("mount")?);
         Ok(Sides {
-            native: Worker::start(alone)?,
-            volume: Worker::start(image("--volume", Path::new(&named), &tree))?,
-            mount: Worker::start(image("--mount", &mount, &mount))?,
-            disk: disk_of(&state)?,
+            native: Worker::start(site.alone(PART, &native))?,
+            volume: Worker::start(site.in_volume(PART))?,
+            mount: Worker::start(site.image(PART, "--mount", &mount, &mount))?,
+            disk: disk_of(&site.directory("state")?)?,
         })
     }
 
@@ -194,13 +226,14 @@ fn flushes(disk: &Path) -> anyhow::Result<u64> {
 }
 
 /// One side, and the pipes to it.
-struct Worker {
+pub struct Worker {
     child: Child,
     answers: BufReader<std::process::ChildStdout>,
 }
 
 impl Worker {
-    fn start(mut command: Command) -> anyhow::Result<Worker> {
+    /// Starts it.
+    pub fn start(mut command: Command) -> anyhow::Result<Worker> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let answers = BufReader::new(child.stdout.take().context("no pipe")?);
@@ -209,15 +242,20 @@ impl Worker {
 
     /// Has it do a row once; ns for each repetition.
     fn ask(&mut self, row: &Row) -> anyhow::Result<f64> {
+        Ok(self.say(row.name)?.parse()?)
+    }
+
+    /// Gives it an order; what it answers.
+    pub fn say(&mut self, order: &str) -> anyhow::Result<String> {
         stop::check()?;
         let orders = self.child.stdin.as_mut().context("closed")?;
-        writeln!(orders, "{}", row.name).context("the worker has ended")?;
+        writeln!(orders, "{order}").context("the worker has ended")?;
         let mut ready = [PollFd::new(self.answers.get_ref().as_fd(), PollFlags::POLLIN)];
         anyhow::ensure!(poll(&mut ready, ANSWER_MS)? == 1, "no answer within {ANSWER_MS} ms");
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         match line.trim_end().split_once(' ') {
-            Some(("ok", ns)) => Ok(ns.parse()?),
+            Some(("ok", answer)) => Ok(answer.to_owned()),
             Some(("err", why)) => anyhow::bail!("{why}"),
             _ => anyhow::bail!("the worker has ended"),
         }
@@ -263,15 +301,23 @@ impl Report {
 
 /// Serves in `directory` until the parent closes the pipe.
 pub fn serve(directory: &Path) -> anyhow::Result<()> {
+    answer_orders(directory, |order| {
+        let row = volume_part::ALL.iter().find(|row| row.name == order);
+        row.context("no such row").and_then(Row::once).map(|ns| ns.to_string())
+    })
+}
+
+/// Answers each order in `directory` until the parent closes the pipe.
+pub fn answer_orders(
+    directory: &Path,
+    mut carry_out: impl FnMut(&str) -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
     std::env::set_current_dir(directory)
         .with_context(|| format!("cannot work in {}", directory.display()))?;
     let mut output = std::io::stdout();
     for line in std::io::stdin().lock().lines() {
-        let line = line?;
-        let row = volume_part::ALL.iter().find(|row| row.name == line);
-        let done = row.context("no such row").and_then(Row::once);
-        let answer = match done {
-            Ok(ns) => format!("ok {ns}\n"),
+        let answer = match carry_out(&line?) {
+            Ok(answer) => format!("ok {answer}\n"),
             Err(error) => format!("err {}\n", format!("{error:#}").replace('\n', " ")),
         };
         output.write_all(answer.as_bytes())?;
