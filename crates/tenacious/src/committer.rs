@@ -92,7 +92,7 @@ fn turn(core: &Core) -> bool {
     }
     if waiting.is_closing {
         drop(waiting);
-        let _ = core.log.close();
+        let _ = core.log.finish();
         return false;
     }
     errands.is_asleep.store(true, SeqCst);

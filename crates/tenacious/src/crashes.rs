@@ -164,7 +164,7 @@ impl World {
             }
         }
         committer::call_due(core);
-        if self.random.below(4) == 0 && core.log.close().is_ok() {
+        if self.random.below(4) == 0 && core.log.finish().is_ok() {
             *self.durable.lock().unwrap() = core.log.durable().0;
         }
     }

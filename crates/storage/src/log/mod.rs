@@ -338,9 +338,14 @@ impl<D: Disk> Log<D> {
         })
     }
 
-    /// Makes durable what was appended, and where it ends, as the last thing that is done to the
-    /// log. A loss of the last frame is noticed then, too.
-    pub fn close(&self) -> Result<(), Refusal> {
+    /// Ends the use of the log, see `finish`; its area is free then.
+    pub fn close(self) -> Result<(), Refusal> {
+        self.finish()
+    }
+
+    /// Makes durable what was appended, and where it ends. A loss of the last frame is noticed
+    /// then, too.
+    pub fn finish(&self) -> Result<(), Refusal> {
         let last = self.state().last();
         self.wait(last)?;
         self.put_root(|_| ())
