@@ -18,6 +18,7 @@ use husk_wire::{
 
 use crate::afar::{self, Lent};
 use crate::plain::Plain;
+use crate::planted::planted;
 use crate::serve::failure;
 use crate::sessions::Sessions;
 
@@ -73,16 +74,19 @@ impl Who {
     }
 }
 
-/// An inode of this node, which may be gone or never have been.
+/// An inode of this node, which may be gone. Generations begin with 1: a number that has never been
+/// an inode's has 0, and is taken for nothing.
 pub fn inode(object: Object) -> Result<Inode, Errno> {
     let number = u32::try_from(object.number).ok().filter(|number| number >> 31 == 0);
-    let number = number.ok_or(Errno::ESTALE)?;
+    let is_one = object.generation != 0 || planted!(NeverMade);
+    let number = number.filter(|_| is_one).ok_or(Errno::ESTALE)?;
     Ok(Inode { number, generation: object.generation })
 }
 
 /// An inode in the place of a hold.
-pub fn held(hold: u64) -> Inode {
-    Inode { number: hold as u32 & !(1 << 31), generation: (hold >> 32) as u32 }
+pub fn held(hold: u64) -> Result<Inode, Failure> {
+    let (number, generation) = ((hold as u32).into(), (hold >> 32) as u32);
+    inode(Object { number, generation }).map_err(failure)
 }
 
 /// A time that was set.
@@ -164,7 +168,7 @@ impl Agent {
     /// Handles a request; its answer's body is put into `room`.
     pub fn handle(&mut self, header: &Header, body: &[u8], room: &mut [u8]) -> Handled {
         (self.lends_memory, self.unheard) = (false, None);
-        if header.role != Role::Request {
+        if header.role != Role::Request && !planted!(PostedIsDone) {
             let fault = if header.role == Role::Reply { Fault::Unasked } else { Fault::Role };
             self.sessions.refuse(header.source, fault);
             return Err(Failure::Protocol);
@@ -234,7 +238,7 @@ impl Agent {
 
     /// A node is dead: what it had open is closed.
     fn epoch(&mut self, header: &Header, asked: request::Epoch<'_>, room: &mut [u8]) -> Handled {
-        if !self.is_supervisor {
+        if !self.is_supervisor && !planted!(AnyoneTellsDeaths) {
             self.sessions.refuse(header.source, Fault::Role);
             return Err(Failure::Protocol);
         }

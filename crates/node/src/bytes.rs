@@ -97,7 +97,7 @@ impl Agent {
         let most = (asked.length as usize).min(READ_MAX);
         let mut bytes = core::mem::take(&mut self.bytes);
         bytes.resize(most, 0);
-        let inode = held(asked.hold);
+        let inode = held(asked.hold)?;
         let got = match self.read_host(inode, asked.offset, &mut bytes) {
             Some(got) => got,
             None => self.direct().read_at(inode, asked.offset, &mut bytes),
@@ -116,7 +116,7 @@ impl Agent {
         asked: request::WriteHome<'_>,
         room: &mut [u8],
     ) -> Handled {
-        let (inode, bytes) = (held(asked.hold), asked.run.data.bytes());
+        let (inode, bytes) = (held(asked.hold)?, asked.run.data.bytes());
         self.leave(asked.leaves);
         let direct = self.direct();
         let written = match asked.run.offset {
@@ -132,7 +132,7 @@ impl Agent {
 
     /// Blocks and holes.
     pub fn space(&mut self, header: &Header, asked: request::Space, room: &mut [u8]) -> Handled {
-        let (inode, offset, length) = (held(asked.hold), asked.offset, asked.length);
+        let (inode, offset, length) = (held(asked.hold)?, asked.offset, asked.length);
         self.leave(asked.leaves);
         let direct = self.direct();
         let done = match asked.call {

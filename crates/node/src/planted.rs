@@ -43,6 +43,14 @@ mod tests_only {
         AnyoneReturns,
         /// A hold whose number nobody has heard is kept.
         UnheardHoldKept,
+        /// What has never been made is looked at as an inode.
+        NeverMade,
+        /// Whoever says that nodes are dead is believed.
+        AnyoneTellsDeaths,
+        /// What is told, not asked, is done all the same.
+        PostedIsDone,
+        /// What breaks the rules is not counted.
+        FaultsUncounted,
         /// A change whose answer was lost is asked for again.
         AsksAgainChanges,
         /// What was not answered in time is asked for again.

@@ -453,6 +453,30 @@ fn a_number_of_another_node_is_gone_at_home_and_nobody_is_asked_for_it() {
 }
 
 #[test]
+fn a_number_that_no_inode_has_had_is_gone_and_nothing_is_written_there() {
+    let mut desk = Desk::new();
+    let who = nobody();
+    // Within the table, the first place of which is nobody's, and behind it.
+    for number in [0, 3000, (1 << 31) - 1] {
+        let object = Object { number, generation: 0 };
+        let settings = record::Settings { mode: Some(0o777), ..settings() };
+        let leaves = record::Leaves::All;
+        let asked = request::SetAttributes { object, settings, leaves, caller: who };
+        let set = desk.asked::<message::SetAttributes>(1, &asked);
+        assert_eq!(set, Err(Failure::Gone), "{number}");
+        let hold = number;
+        let asked = request::Read { hold, offset: 0, length: 1, ahead: 0 };
+        assert_eq!(desk.asked::<message::Read>(1, &asked), Err(Failure::Gone), "{number}");
+    }
+    desk.goes_on();
+}
+
+fn settings() -> record::Settings {
+    let (mode, uid, gid) = (None, None, None);
+    record::Settings { mode, uid, gid, accessed: None, modified: None, size: None }
+}
+
+#[test]
 fn random_messages_of_every_kind_leave_a_sound_region() {
     let mut desk = Desk::new();
     let mut dice = Dice { state: 24, inodes: inodes(&mut desk) };

@@ -124,10 +124,15 @@ fn extended(object: Object, call: AttributeCall, name: Letter, value: &[u8]) -> 
 }
 
 impl Ask {
-    /// Whether it changes names, or attributes that `Facts` has; all of that in one transaction.
-    pub fn is_of_names(&self) -> bool {
-        self.made().is_some()
-            || matches!(self, Ask::Link(..) | Ask::Remove(..) | Ask::Rename(..) | Ask::SetMode(..))
+    /// The file whose bytes it changes.
+    pub fn changes_bytes(&self) -> Option<Object> {
+        match self {
+            Ask::Write(object, ..) | Ask::Truncate(object, _) | Ask::Punch(object, ..) => {
+                Some(*object)
+            }
+            Ask::Open(object, flags) if flags & TRUNCATE != 0 => Some(*object),
+            _ => None,
+        }
     }
 
     /// In a line.

@@ -46,6 +46,7 @@ impl World {
             Event::SlowProcess => self.slow_process(),
             Event::KillNode => self.kill_node(),
             Event::StopNode => self.stop_node(),
+            Event::Strange => return self.strange(),
             Event::NodeGoesOn(node) => {
                 let of_it = self.askers.iter_mut().filter(|asker| asker.node == node);
                 let now_us = self.network.now_us();

@@ -5,7 +5,7 @@ use husk_wire::record::{Object, Sort, What};
 use super::asks::{AT_END, Ask, BOTH, Letter, TRUNCATE};
 
 /// Few, so that programs meet.
-const LETTERS: [Letter; 5] = *b"abcde";
+pub const LETTERS: [Letter; 5] = *b"abcde";
 const PLACES: [u64; 5] = [0, 1, 100, 4096, 5000];
 const MODES: [u32; 3] = [0o644, 0o600, 0o755];
 /// Flags of rename.

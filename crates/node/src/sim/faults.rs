@@ -11,7 +11,7 @@ pub enum Site {
     AgentKilledBefore,
     /// Inside a handler: nothing of it was done.
     AgentKilledInside,
-    /// Inside a handler: all of it was done.
+    /// Inside a handler: all of it was done, or some of its bytes were written.
     AgentKilledAtItsEnd,
     /// Between doing and answering.
     AgentKilledBehind,
@@ -40,10 +40,13 @@ pub enum Site {
     NextLife,
     /// Another agent was told of deaths by its supervisor.
     DeathsTold,
+    /// A stranger broke the rules; or asked for what is not to be had.
+    Broken,
+    Refused,
 }
 
 /// All of them.
-pub const SITES: [Site; 18] = [
+pub const SITES: [Site; 20] = [
     Site::AgentKilledBefore,
     Site::AgentKilledInside,
     Site::AgentKilledAtItsEnd,
@@ -62,6 +65,8 @@ pub const SITES: [Site; 18] = [
     Site::Fenced,
     Site::NextLife,
     Site::DeathsTold,
+    Site::Broken,
+    Site::Refused,
 ];
 
 /// How often each has happened.
@@ -91,7 +96,7 @@ impl Fired {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     KillAgent,
-    /// It dies inside the next handler of names, at this point.
+    /// It dies inside the next handler, at this point.
     KillAgentInside(u64),
     StopAgent,
     AgentGoesOn,
@@ -105,6 +110,8 @@ pub enum Event {
     KillNode,
     /// A node is stopped, and declared dead.
     StopNode,
+    /// Somebody sends what no honest node does.
+    Strange,
     NodeGoesOn(u16),
     /// Another life of a node begins.
     NextLife(u16),
@@ -115,20 +122,28 @@ const SOON_US: u64 = 60_000;
 /// Points of a handler at which it may die.
 const POINTS: u64 = 60;
 
+/// Strange messages in each second seed.
+const STRANGE: u32 = 20;
+
 /// The faults of a seed; none in each fourth.
 pub fn plan(dice: &mut Dice) -> BTreeMap<u64, Vec<Event>> {
     let mut plan: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
     let count = [0, 2, 4, 8][dice.below(4) as usize];
     for _ in 0..count {
-        let event = match dice.below(8) {
+        let event = match dice.below(9) {
             0 | 1 => Event::KillAgent,
             2 | 3 => Event::KillAgentInside(1 + dice.below(POINTS)),
-            4 => Event::StopAgent,
+            4 | 8 => Event::StopAgent,
             5 => Event::KillProcess,
             6 => dice.one(&[Event::KillNode, Event::SlowProcess]),
             _ => Event::StopNode,
         };
         plan.entry(dice.below(SOON_US)).or_default().push(event);
+    }
+    if dice.once_in(2) {
+        for _ in 0..STRANGE {
+            plan.entry(dice.below(2 * SOON_US)).or_default().push(Event::Strange);
+        }
     }
     plan
 }

@@ -13,6 +13,7 @@ use husk_proto::{Admin as _, Inode, Process};
 use husk_wire::record::{Object, Sort};
 
 use super::asks::Facts;
+use super::dice::LETTERS;
 use super::tree::line;
 use crate::CALL_BYTES_MAX;
 use crate::agent::{Agent, object, told};
@@ -179,13 +180,28 @@ impl Home {
         &mut self.running.as_mut().expect("an agent").threads[thread].agent
     }
 
-    /// The answer of a thread of the agent.
-    pub fn answer(&mut self, thread: usize, message: &[u8], is_supervisor: bool) -> Vec<u8> {
+    /// What a thread of the agent answers to these bytes, if anything.
+    pub fn answer_any(
+        &mut self,
+        thread: usize,
+        message: &[u8],
+        is_supervisor: bool,
+    ) -> Option<Vec<u8>> {
         let mut bytes = std::mem::take(&mut self.bytes);
         let length = reply_to(self.thread(thread), message, || is_supervisor, &mut bytes);
-        let answer = bytes[..length.expect("each is answered")].to_vec();
+        let answer = length.map(|length| bytes[..length].to_vec());
         self.bytes = bytes;
         answer
+    }
+
+    /// The answer of a thread of the agent to a request.
+    pub fn answer(&mut self, thread: usize, message: &[u8], is_supervisor: bool) -> Vec<u8> {
+        self.answer_any(thread, message, is_supervisor).expect("each is answered")
+    }
+
+    /// How many messages broke the rules.
+    pub fn refused(&self) -> u64 {
+        self.running.as_ref().map_or(0, |running| running.sessions.refused_in_all())
     }
 
     /// Nobody was there to take the last answer of a thread.
@@ -258,13 +274,33 @@ impl Home {
         };
         let (sort, mode, size) = (found.sort, found.mode, found.size);
         let facts = Facts { object, sort, mode, links, size };
-        seen.insert(path.to_owned(), line(&facts, &bytes[..count]));
+        let extended = self.extended(inode);
+        seen.insert(path.to_owned(), line(&facts, &bytes[..count], &extended));
         if sort == Sort::Directory {
             for (name, inode) in self.names(inode) {
                 let path = format!("{path}/{}", String::from_utf8_lossy(&name));
                 self.walk(inode, &path, seen);
             }
         }
+    }
+
+    fn extended(&mut self, inode: Inode) -> BTreeMap<u8, Vec<u8>> {
+        let mut room = [0; 256];
+        let mut value = |letter: &u8| {
+            let name = [b"user.", &[*letter][..]].concat();
+            let length = self.boss.extended(inode, &name, &mut room).ok()?;
+            Some((*letter, room[..length].to_vec()))
+        };
+        LETTERS.iter().filter_map(&mut value).collect()
+    }
+
+    /// All bytes of a file; `None`: there is none.
+    pub fn bytes_of(&mut self, file: Object) -> Option<Vec<u8>> {
+        let inode = crate::agent::inode(file).ok()?;
+        let mut bytes = vec![0; self.boss.attributes(inode).ok()?.size as usize];
+        let count = self.boss.read_at(inode, 0, &mut bytes).ok()?;
+        bytes.truncate(count);
+        Some(bytes)
     }
 
     /// Where a name leads.

@@ -22,6 +22,7 @@ mod own_process;
 mod play;
 mod rules;
 mod service;
+mod strangers;
 mod tree;
 
 use faults::Fired;

@@ -9,7 +9,7 @@ use super::asker::{ANSWER_US, Asker, CONNECT_MAX_US, HOME, Outcome, State};
 use super::asks::Ask;
 use super::dice::{Dice, Known};
 use super::faults::{Event, Fired, Site, plan};
-use super::home::{Home, ROOT_MODE, THREADS, set_clock};
+use super::home::{Home, ROOT_MODE, set_clock};
 use super::tree::Tree;
 use crate::CALL_BYTES_MAX;
 use crate::agent::object;
@@ -55,7 +55,7 @@ pub struct World {
     pub stopped: bool,
     /// When it went on last.
     pub went_on_us: u64,
-    /// The next handler of names dies at this point.
+    /// The next handler dies at this point.
     pub dies_at: Option<u64>,
     pub operations: BTreeMap<u32, Operation>,
     pub next_request: u32,
@@ -169,7 +169,7 @@ impl World {
 
     fn steps(&self) -> Vec<Step> {
         let now_us = self.network.now_us();
-        let accepts = self.home.has_agent() && !self.stopped && self.taken.len() < THREADS;
+        let accepts = self.home.has_agent() && !self.stopped && self.has_free_thread();
         let mut steps = Vec::new();
         for (n, asker) in self.askers.iter().enumerate() {
             if asker.next_us().is_some_and(|at| at <= now_us) {

@@ -22,7 +22,7 @@ const NO_COPIES: &str = "nobody keeps a copy of a name, of attributes or of byte
 const ONE_HOME: &str = "one node is the home of all names";
 
 /// Each rule.
-const RULES: [(&str, Kept); 18] = [
+const RULES: [(&str, Kept); 19] = [
     ("who has a copy is told before a change is answered", NotYet(NO_COPIES)),
     ("and before it can be seen at home", NotYet(NO_COPIES)),
     ("a copy counts once its home's lane is drained", NotYet(NO_COPIES)),
@@ -52,6 +52,10 @@ const RULES: [(&str, Kept); 18] = [
     (
         "a dead node is fenced before what it had goes on, and only that life of it",
         Here(&[Bug::NoFence, Bug::DeathsForgotten, Bug::DeathOfAllLives]),
+    ),
+    (
+        "what breaks the rules is counted, and nothing of it is done",
+        Here(&[Bug::AnyoneTellsDeaths, Bug::PostedIsDone, Bug::FaultsUncounted, Bug::NeverMade]),
     ),
 ];
 

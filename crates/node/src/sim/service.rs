@@ -13,7 +13,13 @@ use super::play::{Taken, World};
 const COMPARED: u64 = 64;
 
 impl World {
-    fn free_thread(&self) -> usize {
+    /// Whether a thread of the agent has nothing to do.
+    pub fn has_free_thread(&self) -> bool {
+        self.taken.len() < THREADS
+    }
+
+    /// One that has.
+    pub fn free_thread(&self) -> usize {
         let is_free = |thread: &usize| self.taken.iter().all(|taken| taken.thread != *thread);
         (0..THREADS).find(is_free).expect("one is free")
     }
@@ -39,8 +45,11 @@ impl World {
 
     /// A thread of the agent does what it was asked.
     pub fn handle(&mut self, n: usize) -> Result<(), String> {
-        if self.dies_at.is_some() && self.taken[n].ask.is_of_names() {
-            return self.die_inside(n);
+        if let Some(point) = self.dies_at.filter(|_| self.taken[n].asker.is_some()) {
+            // Each second death waits for a change of bytes.
+            if point % 2 == 0 || self.taken[n].ask.changes_bytes().is_some() {
+                return self.die_inside(n);
+            }
         }
         let Taken { thread, asker, ask, message, .. } = &self.taken[n];
         let (header, _) = Header::split(message).expect("sound");
@@ -113,7 +122,7 @@ impl World {
         }
     }
 
-    /// The agent dies inside a handler. It has done all or nothing.
+    /// The agent dies inside a handler. It has done all or nothing, but for bytes.
     fn die_inside(&mut self, n: usize) -> Result<(), String> {
         let point = self.dies_at.take().expect("it is to die");
         let Taken { thread, asker, ask, message, .. } = self.taken.remove(n);
@@ -127,11 +136,22 @@ impl World {
             self.fired.add(Site::AgentKilledInside);
             return self.is_sound();
         }
+        let before = self.tree.clone();
         let made = ask.made().and_then(|(dir, name)| self.home.named(dir, name));
         let said = made.map_or(Err(Failure::Gone), |made| Ok(Heard::made(made)));
         let outcome = self.tree.apply((header.source, header.epoch), &ask, &said);
-        self.note_done(&header, outcome)?;
+        if self.compare().is_err()
+            && let Some(file) = ask.changes_bytes()
+            && let Some(bytes) = self.home.bytes_of(file)
+        {
+            // Bytes are written in their place.
+            let new = std::mem::replace(&mut self.tree, before);
+            if !self.tree.take_half(&new, file, bytes) {
+                return Err(format!("{} has left bytes of something else", ask.line()));
+            }
+        }
         self.fired.add(Site::AgentKilledAtItsEnd);
+        self.note_done(&header, outcome)?;
         self.is_sound().map_err(|why| format!("{} was done in part: {why}", ask.line()))
     }
 

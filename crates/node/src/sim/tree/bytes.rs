@@ -35,6 +35,20 @@ impl Tree {
         }
     }
 
+    /// A change of a file's bytes was cut short: each byte is the old or the new one. False: they
+    /// are none of both. `new` is how the tree would be.
+    pub fn take_half(&mut self, new: &Tree, file: Object, bytes: Vec<u8>) -> bool {
+        let both = [&*self, new].map(|tree| tree.file(file).map(|thing| thing.bytes.clone()));
+        let [Ok(old), Ok(new)] = both else { return false };
+        let is_length =
+            (old.len().min(new.len())..=old.len().max(new.len())).contains(&bytes.len());
+        let at = |of: &[u8], n: usize| of.get(n).copied().unwrap_or(0);
+        let is_byte = |(n, byte): (usize, &u8)| *byte == at(&old, n) || *byte == at(&new, n);
+        let is_half = is_length && bytes.iter().enumerate().all(is_byte);
+        self.at(file).bytes = bytes;
+        is_half
+    }
+
     pub(super) fn bytes(&mut self, ask: &Ask) -> Result<Heard, Failure> {
         match ask {
             Ask::Read(object, offset, length) => {

@@ -140,6 +140,11 @@ impl Tree {
         self.agent += 1;
     }
 
+    /// Whether what a node asks in this epoch is not done.
+    pub fn is_fenced(&self, node: u16, epoch: u32) -> bool {
+        self.epochs.get(&node).is_some_and(|over| epoch < *over)
+    }
+
     /// What a node asks before this epoch is not done.
     pub fn fence(&mut self, node: u16, epoch: u32) {
         let known = self.epochs.entry(node).or_default();
@@ -187,7 +192,7 @@ impl Tree {
         ask: &Ask,
         said: &Result<Heard, Failure>,
     ) -> Result<Heard, Failure> {
-        if self.epochs.get(&node).is_some_and(|over| epoch < *over) {
+        if self.is_fenced(node, epoch) {
             return Err(Failure::Fenced);
         }
         let (made, number) = match said {
@@ -269,7 +274,8 @@ impl Tree {
     }
 
     fn walk(&self, thing: &Thing, path: &str, seen: &mut BTreeMap<String, String>) {
-        seen.insert(path.to_owned(), line(&self.facts(thing.object), &thing.bytes));
+        let facts = self.facts(thing.object);
+        seen.insert(path.to_owned(), line(&facts, &thing.bytes, &thing.extended));
         for (name, object) in &thing.names {
             let path = format!("{path}/{}", char::from(*name));
             self.walk(self.there(*object).expect("named"), &path, seen);
@@ -278,7 +284,7 @@ impl Tree {
 }
 
 /// An inode in a line.
-pub fn line(facts: &Facts, bytes: &[u8]) -> String {
+pub fn line(facts: &Facts, bytes: &[u8], extended: &BTreeMap<Letter, Vec<u8>>) -> String {
     let sum = bytes.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte) + 1);
-    format!("{facts:?} {sum}")
+    format!("{facts:?} {sum} {extended:?}")
 }
