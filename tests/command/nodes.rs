@@ -80,6 +80,23 @@ HUSK_NODE=1 touch good
     assert_eq!(made.len(), 1, "only what names a node runs: {made:?}");
 }
 
+#[test]
+fn a_write_back_that_somebody_was_killed_in_keeps_nothing_from_another_node() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-noted");
+    let (work, state) = (scratch.fresh("work"), scratch.fresh("state"));
+    let notes = state.join("husk/write-back");
+    fs::create_dir_all(&notes).expect("a directory");
+    fs::write(notes.join("somebody-s.manifest"), "{}").expect("a file");
+    let mut command = husk(&["--nodes", "2"], &["sh", "-c", "HUSK_NODE=1 touch there"]);
+    command.env("XDG_STATE_HOME", &state);
+    let outcome = run(&scratch, &work, command);
+    assert!(outcome.status.success(), "{}", outcome.shown());
+    assert!(work.join("there").exists());
+}
+
 /// A C project of so many files, whose Makefile compiles with `compiler`. The script `cc.sh` is one
 /// that notes which region it has.
 pub fn project(work: &Path, files: u32, compiler: &str) {

@@ -18,7 +18,7 @@ enum Kept {
 
 use Kept::{Here, NotYet};
 
-const NO_COPIES: &str = "nobody keeps a copy of a name, of attributes or of bytes";
+const NO_COPIES: &str = "no node of this host keeps a copy; another host hears by one link only";
 const ONE_HOME: &str = "one node is the home of all names";
 
 /// Each rule.

@@ -239,7 +239,9 @@ impl Server {
     /// Sees to it that others find the image, whatever was removed, and knows of its keeper, and of
     /// write-backs.
     fn look_after(&mut self, kept: &Kept) {
-        self.noted = manifest::any(&manifest::places());
+        // Who comes to a part of another image comes from a program of that, and nothing looks.
+        let is_part = self.made.status.part_of.is_some();
+        self.noted = !is_part && manifest::any(&manifest::places());
         let (keeper, note) = kept.state();
         if (keeper, &note) != (self.made.status.keeper, &self.made.status.note) {
             (self.made.status.keeper, self.made.status.note) = (keeper, note);
