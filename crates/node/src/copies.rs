@@ -14,12 +14,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use husk_wire::messages::{decode, encode};
-use husk_wire::text::Bytes;
-use husk_wire::{HEADER_BYTES, Header, Kind, Role, reply, request};
+use husk_wire::messages::{decode, decode_reply, encode};
+use husk_wire::text::{Bytes, List};
+use husk_wire::{HEADER_BYTES, Header, Kind, Role, message, reply, request};
 
 /// Most copies, whatever the home says.
 const COPIES_MAX: usize = 1 << 14;
+/// Around what a request asks.
+const AROUND: usize = 64;
 /// Most bytes of an answer that reads a file, as the agent has it.
 const READ_MAX: usize = 64 << 10;
 
@@ -34,7 +36,7 @@ struct Answer {
 #[derive(Debug, Default)]
 pub struct Copies {
     answers: HashMap<Vec<u8>, Answer>,
-    asked: HashMap<u32, Vec<u8>>,
+    asked: HashMap<u32, Vec<Vec<u8>>>,
     files: HashMap<u64, (u32, Arc<[u8]>)>,
     holds: HashMap<u32, u64>,
 }
@@ -42,6 +44,21 @@ pub struct Copies {
 /// What two requests have in common that are answered alike.
 fn key(header: &Header, body: &[u8]) -> Vec<u8> {
     [&header.kind.to_le_bytes()[..], body].concat()
+}
+
+/// Who has asked where a name leads may next ask of the object itself: the answer is the same one.
+fn itself(header: &Header, body: &[u8], answered: &Header, said: &[u8]) -> Option<Vec<u8>> {
+    if header.kind != Kind::Walk as u16 {
+        return None;
+    }
+    let asked = decode::<request::Walk<'_>>(header, body).ok()?;
+    let said = decode_reply::<message::Walk>(answered, said).ok()?.ok()?;
+    let directory = said.steps.iter().next()?.attributes.place.object;
+    let named = !asked.names.is_empty();
+    let names = List::new(&[]).ok()?;
+    let mut room = vec![0; body.len() + AROUND];
+    let length = encode(&request::Walk { directory, names, ..asked }, &mut room).ok()?;
+    named.then(|| key(header, &room[..length]))
 }
 
 /// An answer whole.
@@ -87,11 +104,15 @@ impl Copies {
         if self.answers.len() >= COPIES_MAX {
             return;
         }
-        let key = key(&header, body);
-        self.asked.insert(number, key.clone());
-        let answer = Answer { number, status: answered.status, body: said.to_vec() };
-        if let Some(before) = self.answers.insert(key, answer) {
-            self.asked.remove(&before.number);
+        let keys = [Some(key(&header, body)), itself(&header, body, &answered, said)];
+        for key in keys.into_iter().flatten() {
+            self.asked.entry(number).or_default().push(key.clone());
+            let answer = Answer { number, status: answered.status, body: said.to_vec() };
+            if let Some(before) = self.answers.insert(key.clone(), answer)
+                && let Some(keys) = self.asked.get_mut(&before.number)
+            {
+                keys.retain(|other| *other != key);
+            }
         }
     }
 
@@ -108,7 +129,7 @@ impl Copies {
 
     /// The home calls back.
     pub fn forget(&mut self, number: u32) {
-        if let Some(key) = self.asked.remove(&number) {
+        for key in self.asked.remove(&number).unwrap_or_default() {
             self.answers.remove(&key);
         }
         if let Some(hold) = self.holds.remove(&number) {
@@ -126,8 +147,9 @@ impl Copies {
 mod tests {
     use super::*;
     use husk_proto::Errno;
-    use husk_wire::Failure;
     use husk_wire::record::Object;
+    use husk_wire::text::Name;
+    use husk_wire::{Failure, record};
 
     fn message(kind: Kind, body: &[u8], request: u32) -> Vec<u8> {
         let length = body.len() as u32;
@@ -149,8 +171,8 @@ mod tests {
     }
 
     fn answered(request: &[u8], failed: Option<Failure>, body: &[u8]) -> Vec<u8> {
-        let header = Header::split(request).unwrap().0.answer(failed);
-        whole(&header, header.status, body)
+        let header = Header::split(request).unwrap().0;
+        whole(&header, header.answer(failed).status, body)
     }
 
     #[test]
@@ -179,6 +201,38 @@ mod tests {
         copies.keep(6, &asked, &there);
         copies.forget(5);
         assert_eq!(copies.answer(&asked), Some(there), "the earlier one is called back late");
+        copies.forget(6);
+        assert_eq!(copies.count(), 0);
+    }
+
+    #[test]
+    fn who_asks_of_what_a_name_has_led_to_gets_the_same_answer_as_long_as_that_is_kept() {
+        use crate::written::tests::{attributes, message as whole_message};
+        let asked = |number, names: &[Name<'_>]| {
+            let directory = Object { number, generation: 3 };
+            let groups = List::new(&[]).unwrap();
+            let caller = record::Credentials { uid: 0, gid: 0, capabilities: 0, groups };
+            let (names, wants) = (List::new(names).unwrap(), Default::default());
+            let asked = request::Walk { directory, names, wants, caller };
+            whole_message::<message::Walk>(&asked)
+        };
+        let steps =
+            [record::Step { attributes: attributes(), grant: None, listing: None, target: None }];
+        let mut room = [0; 512];
+        let said = reply::Walk { steps: List::new(&steps).unwrap() };
+        let length = encode(&said, &mut room).unwrap();
+        let by_name = asked(1, &[Name::new(b"f.c").unwrap()]);
+        let (by_itself, another) = (asked(7, &[]), asked(8, &[]));
+        let mut copies = Copies::default();
+        copies.keep(5, &by_name, &answered(&by_name, None, &room[..length]));
+        for asked in [&by_name, &by_itself] {
+            assert_eq!(copies.answer(asked), Some(answered(asked, None, &room[..length])));
+        }
+        assert_eq!(copies.answer(&another), None);
+        copies.keep(6, &by_itself, &answered(&by_itself, None, b"later"));
+        copies.forget(5);
+        assert_eq!(copies.answer(&by_name), None);
+        assert_eq!(copies.answer(&by_itself), Some(answered(&by_itself, None, b"later")));
         copies.forget(6);
         assert_eq!(copies.count(), 0);
     }

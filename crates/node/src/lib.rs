@@ -27,6 +27,7 @@
 mod afar;
 mod agent;
 mod bytes;
+mod clock;
 mod copies;
 mod names;
 #[allow(unsafe_code)]
@@ -35,11 +36,14 @@ mod planted;
 mod serve;
 mod sessions;
 mod told;
+mod written;
 
+pub use clock::bridge;
 pub use copies::Copies;
 pub use husk_wire::AFAR;
 pub use serve::{CALL_BYTES_MAX, ask, kind_name, serve, tell_deaths};
 pub use told::{File, Kept, Told};
+pub use written::{Written, brought};
 
 #[cfg(test)]
 #[allow(unsafe_code)]

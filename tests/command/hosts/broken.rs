@@ -86,7 +86,7 @@ fn a_guest_that_breaks_the_protocol_is_lost_and_harms_nobody() {
 fn what_a_guest_says_of_nobody_is_ignored_and_messages_of_noise_are_refused() {
     let Some(host) = Host::new("hosts-noise") else { return };
     let mut bytes = frame(OUTPUT, 77, b"for nobody");
-    bytes.extend(frame(STATUS, 78, &[0, 0]));
+    bytes.extend(frame(STATUS, 78, &[0; 6]));
     let mut header = b"HK\x01\x00\x10\x00\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00".to_vec();
     header.extend([0xff; 24]);
     for (number, message) in [&[][..], &[0; 40], &[0xff; 40], &header].into_iter().enumerate() {

@@ -9,7 +9,7 @@ use super::host::{Host, until};
 use crate::{LIMIT, run, said};
 
 /// Round trips by the closing line.
-fn round_trips(outcome: &Outcome) -> u64 {
+pub fn round_trips(outcome: &Outcome) -> u64 {
     let line = said(outcome).into_iter().find_map(|line| line.strip_prefix("husk: h: "));
     let count = line.and_then(|line| line.split(", ").nth(1)?.split(' ').next()?.parse().ok());
     count.unwrap_or_else(|| panic!("a closing line: {}", outcome.shown()))

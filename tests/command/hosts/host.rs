@@ -144,7 +144,8 @@ impl Host {
              UsePAM no\nPermitRootLogin yes\nPidFile none\nPort {port}\n\
              ListenAddress {address}\n\
              SetEnv HOME={home} XDG_CACHE_HOME={home}/.cache PATH={home}/bin:/usr/bin:/bin \
-             HUSK_HOST_TEST={place}\n"
+             HUSK_HOST_TEST={place}\n\
+             AcceptEnv HUSK_TEST_AHEAD_S\n"
         );
         self.write("sshd_config", &config);
         let script = format!(

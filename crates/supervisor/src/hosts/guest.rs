@@ -13,8 +13,8 @@
 //!    the credit of a job.
 //! 3. Whoever kills this process ends the node with it: that watches our number.
 
-use std::collections::HashMap;
-use std::fs;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -26,7 +26,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use husk_node::Copies;
+use husk_node::{Copies, Written, bridge, brought};
+use husk_proto::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -63,6 +64,14 @@ const TALK_MAX: Duration = Duration::from_secs(5);
 const LOOK_MS: i64 = 10;
 /// Most jobs at once, whatever the other side says.
 const JOBS_MAX: usize = 1024;
+/// For tests: so many seconds another host's clock is ahead.
+const AHEAD: &str = "HUSK_TEST_AHEAD_S";
+/// Jobs whose bytes are brought home at once, and pieces of one on their way: with the askers they
+/// are fewer than the home lets wait.
+const BRINGERS: usize = 8;
+const PIECES: usize = 8;
+/// Between two looks for bytes that have been here for long.
+const LATE_LOOK: Duration = Duration::from_millis(100);
 /// What the node is called in its own directory of images.
 const NODE: &str = "guest";
 
@@ -81,6 +90,8 @@ pub struct Hello {
     pub features: Vec<String>,
     /// Memory of the node, bytes.
     pub memory_bytes: u64,
+    /// Its clock, ns since 1970.
+    pub now_ns: i64,
 }
 
 /// What this host answers.
@@ -91,7 +102,7 @@ pub struct Welcome {
 }
 
 /// The protocol of frames and what is in them.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// What the processor of this host can do.
 pub fn features() -> Vec<String> {
@@ -99,6 +110,12 @@ pub fn features() -> Vec<String> {
     let flags = text.lines().find_map(|line| line.strip_prefix("flags"));
     let flags = flags.unwrap_or_default().trim_start_matches([' ', '\t', ':']);
     flags.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What this host's clock says, ns since 1970.
+pub fn now_ns() -> i64 {
+    let ahead_s = std::env::var(AHEAD).ok().and_then(|text| text.parse::<i64>().ok());
+    crate::clock::exact_ns().saturating_add(ahead_s.unwrap_or(0).saturating_mul(1_000_000_000))
 }
 
 /// The lock, whoever has panicked holding it: what it guards is whole between two calls.
@@ -110,6 +127,12 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Running {
     /// Its process, which leads a group of its own; 0: it is not started yet.
     pid: i32,
+    /// It is a compiler, whose writes are gathered.
+    gathers: bool,
+    /// Why bytes that it has written are not home.
+    failed: Option<Errno>,
+    /// How long it has waited for home.
+    waited: Duration,
     credit: Arc<Credit>,
 }
 
@@ -153,13 +176,19 @@ struct Asker {
 
 /// What all threads share.
 struct Guest {
-    output: Mutex<io::Stdout>,
+    output: Mutex<File>,
     images: PathBuf,
     /// Where compilers have their temporary files; `None`: where they are told, at home.
     temporary: Option<PathBuf>,
     jobs: Mutex<HashMap<u32, Running>>,
     answers: Mutex<HashMap<u32, Asker>>,
     copies: Mutex<Copies>,
+    written: Mutex<Written>,
+    /// Jobs whose bytes are on their way home; at most `BRINGERS`.
+    bringing: Mutex<HashSet<u32>>,
+    brought: Condvar,
+    /// How far this host's clock is ahead, ns; behind, if less than 0.
+    ahead_ns: i64,
     heard: Mutex<Instant>,
     ended: AtomicBool,
     next: AtomicU64,
@@ -230,6 +259,7 @@ fn suits(hello: &Hello) -> Result<(), String> {
 
 /// Makes the node and starts the threads.
 fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
+    let ahead_ns = now_ns().saturating_sub(hello.now_ns);
     let told = |problem: io::Error| reason(&problem);
     let private = Private::make().map_err(told)?;
     let place = Path::new(std::ffi::OsStr::new(
@@ -237,6 +267,8 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
     ))
     .to_owned();
     let (home, images) = (place.join("home"), place.join("images"));
+    // Not by way of a buffer that is emptied at each end of a line.
+    let output = rustix::stdio::stdout().try_clone_to_owned().map_err(told)?.into();
     let temporary = temporary(&place, &hello.trees).map_err(told)?;
     let listener = nodes::listen(&home).map_err(|errno| reason(&errno.into()))?;
     let (image, pid) = (NODE.to_owned(), std::process::id());
@@ -244,21 +276,27 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
         PartOf { node: hello.node, image, home, known: (0, 0), pid, trees: hello.trees.clone() };
     up(&images, &part, hello.memory_bytes)?;
     let guest = Arc::new(Guest {
-        output: Mutex::new(io::stdout()),
+        output: Mutex::new(output),
         images,
         temporary,
         jobs: Mutex::default(),
         answers: Mutex::default(),
         copies: Mutex::default(),
+        written: Mutex::default(),
+        bringing: Mutex::default(),
+        brought: Condvar::new(),
+        ahead_ns,
         heard: Mutex::new(Instant::now()),
         ended: AtomicBool::new(false),
         next: AtomicU64::new(1),
     });
     let listener = Arc::new(listener);
-    for number in 0..ASKERS {
+    for _ in 0..ASKERS {
         let (guest, listener) = (guest.clone(), listener.clone());
-        thread::spawn(move || carry(&guest, &listener, number));
+        thread::spawn(move || carry(&guest, &listener));
     }
+    let hurries = guest.clone();
+    thread::spawn(move || hurry(&hurries));
     let watched = guest.clone();
     thread::spawn(move || watch(&watched));
     let processors = thread::available_parallelism().map_or(1, |count| count.get() as u32);
@@ -370,7 +408,14 @@ fn take_frame(guest: &Arc<Guest>, frame: Frame) -> Option<()> {
         Kind::Job => {
             let job = Job::decode(&payload)?;
             let credit = Arc::new(Credit { left: Mutex::new(CREDIT_BYTES), more: Condvar::new() });
-            let running = Running { pid: 0, credit: credit.clone() };
+            let gathers = same::is_driver(Path::new(&job.program));
+            let running = Running {
+                pid: 0,
+                gathers,
+                failed: None,
+                waited: Duration::ZERO,
+                credit: credit.clone(),
+            };
             let mut jobs = lock(&guest.jobs);
             if jobs.len() >= JOBS_MAX || jobs.insert(channel, running).is_some() {
                 return None;
@@ -451,14 +496,28 @@ fn run(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) {
             Fate::Unstarted(crate::failure::STATUS_NOT_EXECUTABLE)
         }
     };
-    lock(&guest.jobs).remove(&channel);
+    guest.bring(channel, true);
+    let over = lock(&guest.jobs).remove(&channel);
+    let waited = over.as_ref().map_or(0, |job| job.waited.as_millis() as u32);
+    let failed = over.and_then(|job| job.failed);
+    let fate = match failed {
+        Some(errno) if fate == Fate::Exit(0) && !guest.ended.load(Ordering::SeqCst) => {
+            let problem = io::Error::from_raw_os_error(errno.0);
+            let (name, why) = (job.program.to_string_lossy(), reason(&problem));
+            let line = format!("husk: cannot write what {name} has written: {why}\n");
+            let _ = guest.put(Kind::Errors, channel, line.as_bytes());
+            Fate::Exit(1)
+        }
+        _ => fate,
+    };
     if guest.ended.load(Ordering::SeqCst) {
         // Home may only be slow. What ended with the session must look lost to it, and not as if it
         // had ended while the host was there: the next program would be sent here, too.
         return;
     }
     // Without home there is nobody to tell.
-    let _ = guest.put(Kind::Status, channel, &fate.encode());
+    let status = [&fate.encode()[..], &waited.to_le_bytes()].concat();
+    let _ = guest.put(Kind::Status, channel, &status);
 }
 
 fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> io::Result<Fate> {
@@ -549,6 +608,8 @@ fn pass_on(
             return;
         }
         credit.spend(count);
+        // Who reads that may look for what was written before.
+        guest.bring(channel, false);
         if guest.put(kind, channel, &bytes[..count]).is_err() {
             return;
         }
@@ -556,46 +617,146 @@ fn pass_on(
 }
 
 /// Carries requests of programs here to the home of all names, one at a time.
-fn carry(guest: &Guest, listener: &OwnedFd, number: u32) {
+fn carry(guest: &Guest, listener: &OwnedFd) {
     let mut room = vec![0; husk_node::CALL_BYTES_MAX];
     loop {
         match accept_with(listener, SocketFlags::CLOEXEC) {
             // Whoever asked hears nothing, and asks again or not.
-            Ok(asker) => drop(carry_one(guest, &asker, number, &mut room)),
+            Ok(asker) => drop(carry_one(guest, &asker, &mut room)),
             Err(rustix::io::Errno::INTR) => {}
             Err(_) => thread::sleep(Duration::from_millis(5)),
         }
     }
 }
 
-fn carry_one(guest: &Guest, asker: &OwnedFd, number: u32, room: &mut [u8]) -> io::Result<()> {
+fn carry_one(guest: &Guest, asker: &OwnedFd, room: &mut [u8]) -> io::Result<()> {
     sockopt::set_socket_timeout(asker, sockopt::Timeout::Recv, Some(TALK_MAX))?;
     let (length, _) = recv(asker.as_fd(), &mut *room, RecvFlags::empty())?;
-    // What home has not called back, as long as it is heard of.
-    let is_near = lock(&guest.heard).elapsed() < TERM;
-    let known = is_near.then(|| lock(&guest.copies).answer(&room[..length])).flatten();
-    if let Some(answer) = known {
-        send(asker.as_fd(), &answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
-        return Ok(());
-    }
-    let (tell, told): (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) = sync_channel(1);
-    // A late answer to who had this place before is not taken for ours.
-    let turn = guest.next.fetch_add(1, Ordering::Relaxed) as u32;
-    let channel = turn.wrapping_mul(ASKERS).wrapping_add(number);
-    let request = room[..length].to_vec();
-    lock(&guest.answers).insert(channel, Asker { tell, request });
-    if guest.ended.load(Ordering::SeqCst) {
-        lock(&guest.answers).remove(&channel);
-        return Ok(());
-    }
-    let mut asked = guest.job_of(asker).to_le_bytes().to_vec();
-    asked.extend_from_slice(&room[..length]);
-    let sent = guest.put(Kind::Request, channel, &asked);
-    let answer = sent
-        .and_then(|()| told.recv_timeout(ANSWER_MAX).map_err(|_| io::ErrorKind::TimedOut.into()));
-    lock(&guest.answers).remove(&channel);
-    send(asker.as_fd(), &answer?, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    let (job, message) = (guest.job_of(asker), &room[..length]);
+    let known = guest.known(job, message);
+    let answer = match known {
+        Some(answer) => answer,
+        None => {
+            let bridged = bridge(message, guest.ahead_ns, now_ns());
+            let message = bridged.as_deref().unwrap_or(message);
+            let answer = guest.ask(job, message)?;
+            if guest.gathers(job) {
+                lock(&guest.written).begin(job, message, &answer);
+            }
+            answer
+        }
+    };
+    send(asker.as_fd(), &answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
     Ok(())
+}
+
+impl Guest {
+    /// The answer to a request that home need not be asked for. What the job has written is home
+    /// before it asks anything else.
+    fn known(&self, job: u32, message: &[u8]) -> Option<Vec<u8>> {
+        let own = lock(&self.written).answer(message);
+        if own.is_some() {
+            return own;
+        }
+        self.bring(job, false);
+        // What somebody else of the job brings home is there, too.
+        self.wait_for(job);
+        // What home has not called back, as long as it is heard of.
+        let is_near = lock(&self.heard).elapsed() < TERM;
+        is_near.then(|| lock(&self.copies).answer(message)).flatten()
+    }
+
+    fn gathers(&self, job: u32) -> bool {
+        lock(&self.jobs).get(&job).is_some_and(|job| job.gathers)
+    }
+
+    /// Waits while bytes of a job are on their way home.
+    fn wait_for(&self, job: u32) {
+        let mut bringing = lock(&self.bringing);
+        while bringing.contains(&job) && !self.ended.load(Ordering::SeqCst) {
+            let waited = self.brought.wait_timeout(bringing, TALK_MAX);
+            bringing = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(all, _)| all);
+        }
+    }
+
+    /// Brings home what a job has written; `all`: nothing of it is gathered after that.
+    fn bring(&self, job: u32, all: bool) {
+        if !(all || lock(&self.written).is_due(job)) {
+            return;
+        }
+        let mut bringing = lock(&self.bringing);
+        while bringing.contains(&job) || bringing.len() >= BRINGERS {
+            if self.ended.load(Ordering::SeqCst) {
+                return;
+            }
+            let waited = self.brought.wait_timeout(bringing, TALK_MAX);
+            bringing = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(all, _)| all);
+        }
+        bringing.insert(job);
+        drop(bringing);
+        let (messages, since) = (lock(&self.written).take(job, all), Instant::now());
+        for some in messages.chunks(PIECES) {
+            let asked: Vec<_> =
+                some.iter().map(|message| self.send_request(job, message)).collect();
+            for (message, asked) in some.iter().zip(asked) {
+                let answer = asked.and_then(|(channel, told)| self.wait_answer(channel, &told));
+                let failed =
+                    answer.map_err(|_| Errno::EIO).and_then(|said| brought(message, &said));
+                if let (Err(errno), Some(job)) = (failed, lock(&self.jobs).get_mut(&job)) {
+                    job.failed.get_or_insert(errno);
+                }
+            }
+        }
+        self.note_wait(job, since);
+        lock(&self.bringing).remove(&job);
+        self.brought.notify_all();
+    }
+
+    fn note_wait(&self, job: u32, since: Instant) {
+        if let Some(job) = lock(&self.jobs).get_mut(&job) {
+            job.waited += since.elapsed();
+        }
+    }
+
+    /// Asks home, and waits for its answer.
+    fn ask(&self, job: u32, message: &[u8]) -> io::Result<Vec<u8>> {
+        let since = Instant::now();
+        let (channel, told) = self.send_request(job, message)?;
+        let answer = self.wait_answer(channel, &told);
+        self.note_wait(job, since);
+        answer
+    }
+
+    fn send_request(&self, job: u32, message: &[u8]) -> io::Result<(u32, Receiver<Vec<u8>>)> {
+        let (tell, told): (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) = sync_channel(1);
+        // A late answer to who had this place before is not taken for ours.
+        let channel = self.next.fetch_add(1, Ordering::Relaxed) as u32;
+        lock(&self.answers).insert(channel, Asker { tell, request: message.to_vec() });
+        let whole = [&job.to_le_bytes()[..], message].concat();
+        let sent = match self.ended.load(Ordering::SeqCst) {
+            true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => self.put(Kind::Request, channel, &whole),
+        };
+        if sent.is_err() {
+            lock(&self.answers).remove(&channel);
+        }
+        sent.map(|()| (channel, told))
+    }
+
+    fn wait_answer(&self, channel: u32, told: &Receiver<Vec<u8>>) -> io::Result<Vec<u8>> {
+        let answer = told.recv_timeout(ANSWER_MAX);
+        lock(&self.answers).remove(&channel);
+        answer.map_err(|_| io::ErrorKind::TimedOut.into())
+    }
+}
+
+/// Brings home what has been here for long.
+fn hurry(guest: &Guest) {
+    while !guest.ended.load(Ordering::SeqCst) {
+        thread::sleep(LATE_LOOK);
+        let late = lock(&guest.written).late();
+        late.into_iter().for_each(|job| guest.bring(job, false));
+    }
 }
 
 /// How the process of a job begins.

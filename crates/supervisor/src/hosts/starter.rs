@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! 1. Nothing is placed there that is not the same program on both hosts, byte for byte (`same`).
-//! 2. At most as many programs run there as it has processors.
+//! 2. At most as many programs run there as keep its processors busy (`Waits`).
 //! 3. When the other host is lost no request of it is served any more, no shadow waits, and
 //!    nothing new is placed there: what runs after that runs here.
 //! 4. The reader of frames waits for nothing; a guest that sends more than it may is cut off.
@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use husk_node::{File as Bytes, Kept, Told as Copied};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::exact_ns;
 use crate::digest::of_file;
 use crate::failure::Failure;
 use crate::hosts::account::{Account, Running, SEES, Spent};
@@ -49,6 +50,9 @@ use crate::say::say;
 const QUEUED_MAX: usize = 4 * ASKERS as usize;
 /// Threads that ask the home of all names on behalf of the guest.
 const CARRIERS: usize = 4;
+/// Most programs for each processor, however long they wait for home; and most processors.
+const PLACES_MAX: u64 = 6;
+const PROCESSORS_MAX: u32 = 1 << 12;
 /// How long the guest may take to compare a program; the runtime does not wait so long.
 const COMPARE_MAX: Duration = Duration::from_secs(30);
 /// How long a shadow may take to say what it stands for.
@@ -96,6 +100,29 @@ struct Standing {
     pid: u32,
     name: String,
     spent: Spent,
+    since: Instant,
+}
+
+/// How long programs there have run, and waited for home meanwhile, ms.
+#[derive(Default)]
+struct Waits {
+    ran: u64,
+    waited: u64,
+}
+
+impl Waits {
+    fn note(&mut self, ran: Duration, waited: u32) {
+        let ran = ran.as_millis() as u64;
+        self.ran += ran;
+        self.waited += u64::from(waited).min(ran);
+    }
+
+    /// How many programs keep so many processors busy: while one waits, another one runs.
+    fn places(&self, processors: u32) -> u32 {
+        let works = (self.ran - self.waited).max(1);
+        let wanted = u64::from(processors).saturating_mul(self.ran).div_ceil(works);
+        wanted.clamp(processors.into(), u64::from(processors) * PLACES_MAX) as u32
+    }
 }
 
 /// Which programs are the same, as far as is known.
@@ -111,7 +138,8 @@ struct Starter {
     host: String,
     to: Mutex<Option<ChildStdin>>,
     home: Vec<u8>,
-    places: u32,
+    processors: u32,
+    waits: Mutex<Waits>,
     used: AtomicU32,
     next: AtomicU32,
     standing: Mutex<HashMap<u32, Standing>>,
@@ -175,6 +203,7 @@ fn begin(host: &str, told: &str) -> Result<(Arc<Starter>, ssh::Link, UnixListene
         user: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
         features: features(),
         memory_bytes: told.memory_bytes,
+        now_ns: exact_ns(),
     };
     let hello = serde_json::to_vec(&hello).unwrap_or_default();
     let said = put(&mut link.to, Kind::Hello, 0, &hello).and_then(|()| take(&mut link.from));
@@ -193,7 +222,8 @@ fn begin(host: &str, told: &str) -> Result<(Arc<Starter>, ssh::Link, UnixListene
         host: host.to_owned(),
         to: Mutex::new(None),
         home: told.home.as_os_str().as_bytes().to_vec(),
-        places: welcome.processors.max(1),
+        processors: welcome.processors.clamp(1, PROCESSORS_MAX),
+        waits: Mutex::default(),
         used: AtomicU32::new(0),
         next: AtomicU32::new(1),
         standing: Mutex::default(),
@@ -406,8 +436,10 @@ impl Starter {
                 let _ = shadow.tell.send(ToShadow::Output(kind, payload));
             }
             Kind::Status => {
-                let fate = Fate::decode(&payload)?;
+                let (fate, waited) = payload.split_last_chunk()?;
+                let fate = Fate::decode(fate)?;
                 if let Some(shadow) = self.leave(channel) {
+                    lock(&self.waits).note(shadow.since.elapsed(), u32::from_le_bytes(*waited));
                     let _ = shadow.tell.send(ToShadow::End(fate));
                 }
             }
@@ -477,7 +509,8 @@ impl Starter {
     /// Decides about a program that calls exec, and stands by its shadow.
     fn place(&self, mut talk: UnixStream) -> io::Result<()> {
         let path = string(&mut talk)?;
-        let taken = self.used.fetch_add(1, Ordering::AcqRel) < self.places;
+        let places = lock(&self.waits).places(self.processors);
+        let taken = self.used.fetch_add(1, Ordering::AcqRel) < places;
         let _place = Place(self);
         let is_lost = self.is_lost.load(Ordering::Relaxed);
         let is_silent = !is_lost && lock(&self.heard).elapsed() > QUIET_MAX;
@@ -508,7 +541,14 @@ impl Starter {
         let name = Job::decode(job).map_or(String::new(), |job| name_of(&job));
         let pid = peer(&talk);
         let (tells, spent) = (tell.clone(), Spent::default());
-        let standing = Standing { tell: tells, queued: queued.clone(), pid, name, spent };
+        let standing = Standing {
+            tell: tells,
+            queued: queued.clone(),
+            pid,
+            name,
+            spent,
+            since: Instant::now(),
+        };
         lock(&self.standing).insert(channel, standing);
         if self.is_lost.load(Ordering::Acquire) {
             let _ = tell.send(ToShadow::End(Fate::Lost));
@@ -623,4 +663,24 @@ fn string(from: &mut UnixStream) -> io::Result<PathBuf> {
         }
     }
     Err(io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_programs_wait_for_home_the_more_of_them_run_there() {
+        let mut waits = Waits::default();
+        assert_eq!(waits.places(4), 4, "nothing is known");
+        waits.note(Duration::from_millis(100), 0);
+        assert_eq!(waits.places(4), 4);
+        waits.note(Duration::from_millis(100), 100);
+        assert_eq!(waits.places(4), 8);
+        waits.note(Duration::from_millis(100), 9_999);
+        assert_eq!(waits.places(4), 12, "none waits for longer than it runs");
+        waits.note(Duration::from_millis(9_000), 9_000);
+        assert_eq!(waits.places(4), 24, "at most six for each");
+        assert_eq!(Waits { ran: 5, waited: 5 }.places(PROCESSORS_MAX), PROCESSORS_MAX * 5);
+    }
 }

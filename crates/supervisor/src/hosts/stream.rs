@@ -61,7 +61,7 @@ kinds! {
     Output = 13,
     /// Bytes of its standard error.
     Errors = 14,
-    /// How it has ended.
+    /// How it has ended; from the guest also how long it has waited for home (ms, four bytes).
     Status = 15,
     /// Home calls back copies: a number of four bytes each.
     Revise = 16,
