@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use husk_tests::against_native;
 use husk_tests::process::kill;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Images, shown, text, until};
 
@@ -80,6 +82,45 @@ fn whoever_is_killed_first_what_a_program_has_written_stays() {
         let written = fs::read_to_string(images.work.join("file")).expect("written back");
         assert_eq!(written, file, "{order:?}");
     }
+}
+
+/// Between two kills, in steps of this: within `GAPS` of them the next supervisor, or keeper, is
+/// started, told what it needs, and on its way.
+const GAP: Duration = Duration::from_micros(250);
+const GAPS: u32 = 24;
+
+#[test]
+fn supervisor_and_keeper_that_are_killed_shortly_after_each_other_lose_nothing() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("gaps");
+    let program = ticker(&images);
+    for (order, gap) in (0..=GAPS).flat_map(|n| [true, false].map(|order| (order, GAP * n))) {
+        let (supervisor, keeper) = (number(&images, Supervisor), number(&images, Keeper));
+        let (first, second) = if order { (supervisor, keeper) } else { (keeper, supervisor) };
+        // Who is killed is not waited for: the other one is to meet it half-way.
+        let pids = [first, second].map(|pid| Pid::from_raw(pid).expect("a number"));
+        kill_process(pids[0], Signal::KILL).expect("it lives");
+        let since = Instant::now();
+        while since.elapsed() < gap {
+            std::hint::spin_loop();
+        }
+        kill_process(pids[1], Signal::KILL).expect("it lives");
+        let mut row = serde_json::Value::Null;
+        until(&format!("supervisor first: {order}, then {gap:?}, and both are replaced"), || {
+            row = images.row("ci");
+            let now = ["pid", "keeper"].map(|who| row[who].as_i64().unwrap_or_default() as i32);
+            assert_eq!(row["last_word"], serde_json::Value::Null, "{row}");
+            row["state"] == "up" && now[0] != supervisor && ![0, keeper].contains(&now[1])
+        });
+        let file = images.script("ci", "cat file");
+        assert!(file.starts_with("precious\ntick\n"), "{order} {gap:?}: {file}");
+    }
+    kill_one(&images, Program, program);
+    images.down("ci");
+    let written = fs::read_to_string(images.work.join("file")).expect("written back");
+    assert!(written.starts_with("precious\ntick\n"), "{written}");
 }
 
 #[test]

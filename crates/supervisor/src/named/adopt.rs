@@ -33,12 +33,7 @@ use crate::visit;
 /// Has the image at `place`, whose supervisor and keeper have died, go on if a program has kept its
 /// memory. Whether it does.
 pub fn revive(place: &Place) -> bool {
-    let given_up = || place.last_word().is_some_and(|word| tells_of_death(&word));
-    let known = place.facts().and_then(|facts| facts.region);
-    if place.ended().is_some()
-        || given_up()
-        || known.and_then(|known| find((known.device, known.inode))).is_none()
-    {
+    if !is_kept(place) {
         return false;
     }
     let begun = || {
@@ -60,6 +55,15 @@ pub fn revive(place: &Place) -> bool {
     };
     say(&format!("note: image {} is kept by a program, but: {why}", place.name));
     false
+}
+
+/// Whether a program has kept its memory, and nothing is known that is in the way (invariant 3).
+pub fn is_kept(place: &Place) -> bool {
+    let given_up = || place.last_word().is_some_and(|word| tells_of_death(&word));
+    let known = || place.facts().and_then(|facts| facts.region);
+    place.ended().is_none()
+        && !given_up()
+        && known().is_some_and(|known| has_memory((known.device, known.inode)))
 }
 
 /// What `husk adopt` does.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::named::adopt::is_kept;
 use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Status, ask};
 use crate::named::mount;
@@ -31,6 +32,9 @@ pub const NOT_TAKEN_OVER: &str = "cannot take the image over";
 pub const GOES_ON: &str = "the supervisor was killed: another one goes on";
 /// Between two looks at an end.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How often a program is asked for an image that its last supervisor has left this moment.
+const KEPT_ASKED_MAX: u32 = 3;
 
 /// How an image stands.
 #[derive(Serialize, Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,6 +205,8 @@ fn down_at(place: &Place, discard: bool, force: bool, waiting: &Waiting) -> Resu
     let what = format!("cannot take image {} down", place.name);
     mount::end_all(place, force)?;
     let (mut touched, mut since) = (None, Instant::now());
+    // Who has kept it is asked with the next connection, a few times.
+    let mut asked = 0..KEPT_ASKED_MAX;
     loop {
         if let Ok(stream) = place.connect_now()
             && let Some(told) = end(place, &stream, &Ask::Down { discard, force }, waiting)
@@ -210,6 +216,7 @@ fn down_at(place: &Place, discard: bool, force: bool, waiting: &Waiting) -> Resu
         match place.adopt()? {
             // It has ended, with nothing to tell, or somebody else was told.
             Adopted::Gone => return Ok(Ended { complete: true, ..Ended::default() }),
+            Adopted::Held(held) if is_kept(&held.place) && asked.next().is_some() => {}
             Adopted::Held(held) => return clean_up(&held),
             Adopted::Supervised => {}
         }

@@ -10,7 +10,9 @@
 //!    is doing, also while the image ends.
 //! 2. The image is lost only where a keeper is killed together with its supervisor, before the next
 //!    one has what was left (and even then a program that runs keeps it: `adopt`).
-//! 3. `OVER` is the last that a keeper is told; an end of the socket without it is a death.
+//! 3. A keeper may be killed at any moment, also while its supervisor takes over: that one goes on,
+//!    and replaces it.
+//! 4. `OVER` is the last that a keeper is told; an end of the socket without it is a death.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -73,7 +75,7 @@ impl Kept {
     ) -> io::Result<Kept> {
         let (pid, left) = (made.status.keeper, left(made, lock)?);
         let keeper = Keeper { stream, child: None, pid, left, note: None, over: false };
-        keeper.leave()?;
+        unless_killed(keeper.leave())?;
         let keeper = Arc::new(Mutex::new(keeper));
         let (name, watched) = (name.clone(), Arc::clone(&keeper));
         thread::Builder::new().spawn(move || watch(&name, &watched))?;
@@ -103,6 +105,18 @@ impl Kept {
         // One that was killed needs no word.
         let _ = send(&keeper.stream, OVER, &[]);
     }
+}
+
+/// A keeper that has been killed is no failure: the thread that watches it replaces it.
+fn unless_killed(left: io::Result<()>) -> io::Result<()> {
+    left.or_else(|problem| if is_end(&problem) { Ok(()) } else { Err(problem) })
+}
+
+/// Whether who was at the other end of a socket has gone.
+pub fn is_end(problem: &io::Error) -> bool {
+    let ends =
+        [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof];
+    ends.contains(&problem.kind())
 }
 
 impl Keeper {
@@ -189,5 +203,39 @@ fn watch(name: &Name, keeper: &Mutex<Keeper>) {
         if stream.is_err() {
             thread::sleep(AGAIN);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::named::message::receive;
+
+    fn keeper(stream: UnixStream) -> Keeper {
+        let left = (b"left\n".to_vec(), Vec::new());
+        Keeper { stream, child: None, pid: 0, left, note: None, over: false }
+    }
+
+    #[test]
+    fn a_keeper_that_was_killed_does_not_end_the_supervisor_that_takes_over() {
+        // Before it has read what it had to, and without anything to read.
+        for unread in [true, false] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            if unread {
+                send(&ours, b"earlier\n", &[]).unwrap();
+            }
+            drop(theirs);
+            assert!(keeper(ours).leave().is_err());
+        }
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        send(&ours, b"earlier\n", &[]).unwrap();
+        drop(theirs);
+        let gone = [keeper(ours.try_clone().unwrap()).leave(), receive(&ours, true).map(drop)];
+        for one in gone {
+            assert!(unless_killed(one).is_ok());
+        }
+        // Anything else is a failure.
+        let full = io::Error::from(io::ErrorKind::OutOfMemory);
+        assert!(unless_killed(Err(full)).is_err());
     }
 }

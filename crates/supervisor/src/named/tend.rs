@@ -21,7 +21,7 @@ use crate::image::Image;
 use crate::named::ask::{GOES_ON, NOT_TAKEN_OVER, glance};
 use crate::named::base;
 use crate::named::keep::{self, partner};
-use crate::named::kept::{self, Kept, Left};
+use crate::named::kept::{self, Kept, Left, is_end};
 use crate::named::message::{Region, Status, VERSION, line, receive, send};
 use crate::named::place::{Held, Name, Place};
 use crate::named::serve::{Made, Server};
@@ -32,6 +32,9 @@ use crate::variables::Variables;
 use crate::work::{Work, ensure_able, lift_file_size_limit, take_signals};
 
 const NS_PER_S: i64 = 1_000_000_000;
+/// A supervisor that goes on; whether it does so after a `husk run`.
+type Successor = (Server, Kept, bool);
+
 /// Between two looks for a supervisor that takes over.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -63,12 +66,13 @@ pub fn resume(name: &OsStr) {
     let _ = log_to(&place);
     let variables = Config::load().map(|config| Variables::of(&config));
     match variables.and_then(|variables| take_over(place, &variables)) {
-        Ok((server, kept, of_run)) => {
+        Ok(Some((server, kept, of_run))) => {
             if !of_run {
                 say(GOES_ON);
             }
             server.serve(kept);
         }
+        Ok(None) => {}
         Err(failure) => say(&failure.to_string()),
     }
 }
@@ -188,12 +192,17 @@ fn make(
 }
 
 /// What a supervisor needs to go on where another was killed; whether that was a `husk run`.
-fn take_over(place: Place, variables: &Variables) -> Result<(Server, Kept, bool), Failure> {
+/// `None`: the keeper has been killed, too, and has left nothing. The image is not at fault then:
+/// no word of its death is said, and a program that has kept it is asked (`adopt`).
+fn take_over(place: Place, variables: &Variables) -> Result<Option<Successor>, Failure> {
     let failed = |why: &str| Failure::new(NOT_TAKEN_OVER, why, "take it down");
     let unread = |problem: io::Error| failed(&reason(&problem));
     let keeper = partner().map_err(unread)?;
     keeper.set_read_timeout(Some(START_MAX)).map_err(unread)?;
-    let (text, descriptors) = receive(&keeper, true).map_err(unread)?;
+    let (text, descriptors) = match receive(&keeper, true) {
+        Err(problem) if is_end(&problem) => return Ok(None),
+        received => received.map_err(unread)?,
+    };
     let mut left: Left = serde_json::from_slice(&text).map_err(|p| unread(p.into()))?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
@@ -213,7 +222,7 @@ fn take_over(place: Place, variables: &Variables) -> Result<(Server, Kept, bool)
     let made = Made { work, loader, listener, signals, status: left.status, trap_only };
     let server = Server::new(held, made);
     let kept = server.kept_by(Ok(keeper)).map_err(unread)?;
-    Ok((server, kept, left.of_run))
+    Ok(Some((server, kept, left.of_run)))
 }
 
 fn known_by(work: &Work) -> Option<Region> {
