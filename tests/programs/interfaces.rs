@@ -93,6 +93,13 @@ fn tcp_connections_do_what_those_of_linux_do_wherever_their_bytes_are() {
     printed_of("tcp", "lanes", include_str!("sources/lanes.c"), &parts);
 }
 
+/// Everything in `eventfds.c`.
+#[test]
+fn eventfds_count_as_on_linux_wherever_their_count_is() {
+    let parts = ["counts", "looks", "taken", "waits", "sums", "many"];
+    linked("eventfds", include_str!("sources/eventfds.c"), &["-pthread"], &parts, Length::Long);
+}
+
 #[test]
 fn sockets_between_processes_of_different_users_lose_nothing_and_tell_of_ends() {
     let kinds = ["pair", "named", "tcp"];

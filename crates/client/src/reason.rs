@@ -81,6 +81,8 @@ pub(crate) const MEMBERS_WAITED: u32 = 33;
 
 /// A connection of TCP to a loopback address has begun, or failed.
 pub(crate) const TCP_CONNECTED: u32 = 34;
+/// The result is an eventfd (argument 2: its count, 3: its flags).
+pub(crate) const EVENTFD: u32 = 35;
 
 /// The reason for a call whose result is a descriptor.
 pub(crate) const fn opened(close_on_exec: bool) -> u32 {

@@ -22,10 +22,12 @@ use crate::descriptor::{flight, open};
 use crate::fs::directory::entries::{self, slot_hole, slot_line};
 use crate::fs::directory::share;
 use crate::fs::extended;
-use crate::image::{LANES_AWAITING, RENAME_LOCK, WATCH_COUNT, WATCH_INSTANCES, mount, mounts};
+use crate::image::{
+    EVENTS_MAX, LANES_AWAITING, RENAME_LOCK, WATCH_COUNT, WATCH_INSTANCES, mount, mounts,
+};
 use crate::pipe::lanes;
 use crate::process::{Holding, context_facts, each_held};
-use crate::readiness::epoll;
+use crate::readiness::{epoll, eventfd};
 use crate::state::fd_table;
 use crate::state::name;
 use crate::state::process::PROCESS_LOCK;
@@ -57,6 +59,7 @@ pub fn scratch_words(kernel: &Kernel) -> usize {
         + PIPES_MAX as usize
         + INSTANCES_MAX as usize
         + SETS_MAX as usize
+        + EVENTS_MAX as usize
         + session.region.block_count() as usize
 }
 
@@ -90,6 +93,7 @@ fn look(kernel: &Kernel, live: bool, scratch: &mut [u32], report: &mut dyn FnMut
     let (pipes, scratch) = scratch.split_at_mut(PIPES_MAX as usize);
     let (watchers, scratch) = scratch.split_at_mut(INSTANCES_MAX as usize);
     let (sets, scratch) = scratch.split_at_mut(SETS_MAX as usize);
+    let (events, scratch) = scratch.split_at_mut(EVENTS_MAX as usize);
     let (records, blocks) = scratch.split_at_mut(kernel.session.never_used(RECORD) as usize);
     let region = &kernel.session.region;
     let mut checker = Checker {
@@ -104,6 +108,7 @@ fn look(kernel: &Kernel, live: bool, scratch: &mut [u32], report: &mut dyn FnMut
         pipes,
         watchers,
         sets,
+        events,
         blocks,
         entries: 0,
         report,
@@ -136,6 +141,7 @@ struct Checker<'a> {
     pipes: &'a mut [u32],
     watchers: &'a mut [u32],
     sets: &'a mut [u32],
+    events: &'a mut [u32],
     blocks: &'a mut [u32],
     entries: u64,
     report: &'a mut dyn FnMut(Finding),
@@ -201,6 +207,7 @@ impl Checker<'_> {
         self.all_blocks();
         self.pipes();
         self.sets();
+        self.events();
     }
 
     fn slots(&mut self) {
@@ -312,6 +319,8 @@ impl Checker<'_> {
                 self.pipes[pipe::NAMES.number(end.pipe.0) as usize] += 1;
             } else if let Some(set) = epoll::set_of(entry) {
                 self.sets[epoll::NAMES.number(set.0) as usize] += 1;
+            } else if let Some(event) = eventfd::event_of(entry) {
+                self.events[eventfd::NAMES.number(event.0) as usize] += 1;
             } else if let Some(instance) = watch::instance_of(entry) {
                 self.watchers[watch::number(instance) as usize] += 1;
             } else if high(entry) != 0 {
@@ -348,6 +357,15 @@ impl Checker<'_> {
             let Some(references) = epoll::NAMES.references(self.region, number) else { return };
             let uses = self.sets[number as usize];
             self.equal("references of an epoll set", number, references as u64, uses as u64);
+        }
+    }
+
+    /// References of the eventfds, once all tables are counted.
+    fn events(&mut self) {
+        for number in 0..EVENTS_MAX {
+            let Some(references) = eventfd::NAMES.references(self.region, number) else { return };
+            let uses = self.events[number as usize];
+            self.equal("references of an eventfd", number, references as u64, uses as u64);
         }
     }
 

@@ -121,6 +121,38 @@ pub enum Withdrawal {
     Writing,
 }
 
+/// One life of an eventfd.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event(pub u32);
+
+/// What came of a change of an eventfd's count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Count {
+    /// It was changed by so much.
+    Of(u64),
+    /// It is 0, or would be too large for the image.
+    Nothing,
+    /// It is the host's, or on its way there.
+    Away,
+}
+
+/// How an eventfd's count comes to the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Given {
+    /// It is there.
+    All,
+    /// The caller adds this much to the host's, then says `event_given`. `anew`: somebody who has
+    /// died may have done so; then the host has it, and otherwise 0.
+    Move {
+        /// How much.
+        count: u64,
+        /// Whether the host is to be asked first.
+        anew: bool,
+    },
+    /// This process does so.
+    By(u32),
+}
+
 /// What a pinned pipe's ring holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Emptiness {
@@ -159,6 +191,36 @@ Pipes in pipe, operations {
     /// of them awaits who is at the other end. `ENFILE`: all are in use, or too many wait.
     lane_make_one = - { files: Files, fd: u32, host: u64 } -> Result<()> = Err(Errno::ENOSYS),
         by pipe::lanes::make_one;
+
+    /// A noted host number, a new eventfd, has its count in the image. `ENFILE`: all are in use.
+    event_make = - {
+        files: Files, fd: u32, count: u32, semaphore: bool,
+    } -> Result<Event> = Err(Errno::ENOSYS),
+        by readiness::eventfd::make;
+
+    /// A noted host number is a further number of an eventfd.
+    event_join = - { files: Files, fd: u32, event: Event } -> Result<()> = Err(Errno::ENOSYS),
+        by readiness::eventfd::join;
+
+    /// Adds to the count. `EBADF`: its life is over.
+    event_add = - { event: Event, value: u64 } -> Result<Count> = Err(Errno::EBADF),
+        by readiness::eventfd::add;
+
+    /// Takes what a read gets from the count. `EBADF`: its life is over.
+    event_take = - { event: Event } -> Result<Count> = Err(Errno::EBADF),
+        by readiness::eventfd::take;
+
+    /// The count is the host's from now on; `dead`: a process that moved it there, and has died.
+    event_give = - { event: Event, dead: u32 } -> Result<Given> = Err(Errno::EBADF),
+        by readiness::eventfd::give;
+
+    /// A number of an eventfd whose count is the host's is a plain one of the host's again.
+    event_forget = - { files: Files, fd: u32, event: Event } -> Result<()> = Err(Errno::EBADF),
+        by readiness::eventfd::forget;
+
+    /// The caller has moved it.
+    event_given = - { event: Event } -> Result<()> = Err(Errno::EBADF),
+        by readiness::eventfd::given;
 
     /// This process is about to say which lane this is to who accepts its connection.
     lane_introduce = - { lane: Pipe } -> () = (),

@@ -10,7 +10,7 @@ use crate::epoll::{Member, Set, Sight};
 use crate::flight::Flight;
 use crate::fs::{HostIdentity, Inode, Piece, Span, Witness};
 use crate::image::{Mount, Rewritten, Udp};
-use crate::pipe::{Addresses, Delays, End, Pipe, Posted};
+use crate::pipe::{Addresses, Delays, End, Event, Pipe, Posted};
 use crate::process::Process;
 use crate::watch::Instance;
 
@@ -136,6 +136,10 @@ Shortcuts in shortcuts, looks {
     /// can have the pipe, as long as nobody comes in from outside (`pipe_show`).
     pipe_sight = - { fd: u32 } -> Option<(End, bool)> = None,
         by pipe::sight;
+
+    /// The eventfd that host number `fd` is, if its count is, or was, the image's.
+    event = - { files: Files, fd: u32 } -> Option<Event> = None,
+        by readiness::eventfd::event;
 
     /// Whether new unix sockets get rings.
     lanes_wanted = - {} -> bool = false,

@@ -11,7 +11,7 @@ use husk_proto::fs::{
     Time, masked,
 };
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
-use husk_proto::pipe::Pipes;
+use husk_proto::pipe::{Count, Given, Pipes};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::watch::{Instance, Watches};
 use husk_proto::{Descriptors, Errno, Fs, Inode, Processes, Shortcuts as _, acl};
@@ -458,6 +458,30 @@ pub fn operations() -> Vec<Operation> {
         me.pipe_join(files, 35, end).expect("a second number");
         (30..36).for_each(|fd| me.host_closed(files, fd));
         assert!(!me.any_lane_awaits());
+    });
+    operation!(all, "eventfds", sockets_noted, true, |me, root, a| {
+        let (files, pid) = (me.files(), std::process::id());
+        let event = me.event_make(files, 30, 2, false).expect("one");
+        me.event_join(files, 31, event).expect("a second number");
+        assert_eq!(me.event_add(event, 5), Ok(Count::Of(5)));
+        assert_eq!(me.event_take(event), Ok(Count::Of(7)));
+        assert_eq!(me.event_take(event), Ok(Count::Nothing));
+        assert_eq!(me.event_add(event, 1 << 39), Ok(Count::Nothing));
+        assert_eq!(me.event_add(event, 3), Ok(Count::Of(3)));
+        assert_eq!(me.event_give(event, 0), Ok(Given::Move { count: 3, anew: false }));
+        assert_eq!(me.event_give(event, 0), Ok(Given::By(pid)));
+        assert_eq!(me.event_add(event, 1), Ok(Count::Away));
+        assert_eq!(me.event_give(event, pid), Ok(Given::Move { count: 3, anew: true }));
+        me.event_given(event).expect("it lives");
+        assert_eq!(me.event_take(event), Ok(Count::Away));
+        assert_eq!(me.event_give(event, 0), Ok(Given::All));
+        me.event_forget(files, 31, event).expect("its number");
+        assert_eq!(me.event(files, 31), None);
+        let semaphore = me.event_make(files, 32, 2, true).expect("another");
+        assert_eq!(me.event_take(semaphore), Ok(Count::Of(1)));
+        assert_eq!(me.event_give(semaphore, 0), Ok(Given::Move { count: 1, anew: false }));
+        (30..36).for_each(|fd| me.host_closed(files, fd));
+        assert_eq!(me.event_add(event, 1), Err(Errno::EBADF));
     });
     operation!(all, "append much by the region's descriptor", nothing, true, |me, root, a| {
         husk_region::set_by_descriptor(true);

@@ -22,9 +22,10 @@
 use crate::layout::{STAT_BYTES, get32, get64, put};
 use crate::reason::{
     ACCEPTED, ACCEPTED_CLOSE_ON_EXEC, ASK, BELOW, BELOW_CLOSE_ON_EXEC, CARRIED, CLOSE_ON_EXEC,
-    CONNECTED, DIRECTORY, DUPLICATE, EPOLL, FIFO, IDENTITY, LIMIT, MEMBERS_WAITED, MESSAGE,
-    MESSAGES, NAMED, NAMED_MESSAGE, OPENED, OPENED_CLOSE_ON_EXEC, PAIR, PIPE_READ, PIPE_WRITE,
-    REST, SENDER, SOCKET, SOCKET_PAIR, STRANGER, TCP_CONNECTED, WATCH, WATCHER, WATCHING, then,
+    CONNECTED, DIRECTORY, DUPLICATE, EPOLL, EVENTFD, FIFO, IDENTITY, LIMIT, MEMBERS_WAITED,
+    MESSAGE, MESSAGES, NAMED, NAMED_MESSAGE, OPENED, OPENED_CLOSE_ON_EXEC, PAIR, PIPE_READ,
+    PIPE_WRITE, REST, SENDER, SOCKET, SOCKET_PAIR, STRANGER, TCP_CONNECTED, WATCH, WATCHER,
+    WATCHING, then,
 };
 use crate::socket::messages::{
     CMSGHDR_BYTES, CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MESSAGES_MAX, MMSGHDR_BYTES,
@@ -52,6 +53,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 FIFO => self.note_fifo(after, result),
                 CARRIED => self.carried(after, result),
                 EPOLL => self.note_set(after, result),
+                EVENTFD => self.note_event(after, result),
                 SOCKET => self.socket_made(after, result),
                 CONNECTED => {
                     if result == 0 {

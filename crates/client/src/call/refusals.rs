@@ -120,7 +120,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Some(_) => return Err(Errno::EBADF),
             None if c.args[2] != 0 => None,
             None => match self.pid_of_pidfd(c.args[0]) {
-                Some(pid) => self.described_of(pid, c.args[1])?,
+                Some(pid) => {
+                    self.give_before_taken(c, pid)?;
+                    self.described_of(pid, c.args[1])?
+                }
                 None => None,
             },
         };
@@ -197,6 +200,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     Some(instance) => self.events_readable(c, instance),
                     None => Ok(Verdict::Pass),
                 },
+                None => {
+                    self.give_to_driver(request);
+                    Ok(Verdict::Pass)
+                }
                 _ => Ok(Verdict::Pass),
             };
         };

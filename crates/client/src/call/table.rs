@@ -300,8 +300,8 @@ calls! { |client, c, a|
     pipe2 Passed "" => client.then_pair(c, reason::PAIR);
     epoll_create Passed "" => reason::then(c, reason::EPOLL);
     epoll_create1 Passed "" => reason::then(c, reason::EPOLL);
-    eventfd Passed "" => reason::then(c, reason::opened(false));
-    eventfd2 Passed "" => reason::then(c, reason::opened(a[1] & CLOSE_ON_EXEC != 0));
+    eventfd Passed "" => client.eventfd(c, 0);
+    eventfd2 Passed "" => client.eventfd(c, a[1] as u32);
     signalfd Passed "" => client.signalfd(c);
     signalfd4 Passed "" => client.signalfd(c);
     timerfd_create Passed "" => {

@@ -27,7 +27,7 @@ use husk_abi::sys::general::{
 use husk_proto::descriptor::{Shown, Slot};
 use husk_proto::epoll::Set;
 use husk_proto::fs::Kind;
-use husk_proto::pipe::End;
+use husk_proto::pipe::{End, Event};
 use husk_proto::process::Sharing;
 use husk_proto::watch::Instance;
 use husk_proto::{Description, Errno, Result, Services};
@@ -63,6 +63,8 @@ pub(crate) struct Beside {
     end: Option<End>,
     watcher: Option<Instance>,
     set: Option<Set>,
+    /// An eventfd (`ready::eventfd`).
+    pub(crate) event: Option<Event>,
 }
 
 impl Beside {
@@ -332,7 +334,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// What the image keeps beside host number `fd`, for all numbers of what that is.
     pub(crate) fn kept_beside(&mut self, fd: usize) -> Beside {
-        Beside { end: self.pipe_end(fd), watcher: self.watcher(fd), set: self.epoll_set(fd) }
+        let (end, watcher) = (self.pipe_end(fd), self.watcher(fd));
+        Beside { end, watcher, set: self.epoll_set(fd), event: self.event(fd) }
     }
 
     /// Host number `fd` is one more of what `kept` stands beside. Notes fail only when somebody
@@ -342,6 +345,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if let Some(end) = kept.end {
             let _ = self.services.pipe_join(files, fd, end);
         }
+        self.event_joined(&kept, fd);
         self.watcher_joined(kept.watcher, fd);
         if let Some(set) = kept.set {
             let _ = self.services.epoll_join(files, fd, set);

@@ -22,6 +22,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if self.services.slot(files, fd) != Slot::Host(None) || beside.stays() {
                 return Err(Errno::EBUSY);
             }
+            // Another node has none of this one's counts.
+            self.give_event(fd as usize)?;
             *numbers.get_mut(count).ok_or(Errno::EBUSY)? = fd;
             count += 1;
         }

@@ -122,7 +122,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Some(instance) if matches!(c.number, nr::read | nr::readv) => {
                     self.read_events(c, instance)
                 }
-                _ => Ok(Verdict::Pass),
+                _ => match self.event(c.args[0]) {
+                    Some(event) => self.event_call(c, event),
+                    None => Ok(Verdict::Pass),
+                },
             },
         }
     }
@@ -450,7 +453,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             None => {
                 self.show_members(fd);
                 self.show_set(fd);
-                Ok(())
+                self.give_event(fd)
             }
         }
     }

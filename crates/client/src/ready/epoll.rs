@@ -117,6 +117,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if set_file.is_some() || file.is_some() {
             return Err(self.refused_in_set(c, set_file.is_some(), [set_file, file]));
         }
+        self.give_event(c.args[2])?;
         let set = self.epoll_set(c.args[0]);
         let changes = c.args[1] as u32 != EPOLL_CTL_DEL;
         if let Some(inner) = self.epoll_set(c.args[2])

@@ -1,6 +1,7 @@
 //! Readiness: `poll`, `select`, epoll sets, inotify.
 
 pub(crate) mod epoll;
+pub(crate) mod eventfd;
 pub(crate) mod inotify;
 pub(crate) mod members;
 pub(crate) mod poll;

@@ -141,6 +141,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if let Some(set) = self.epoll_set(fd as usize) {
                 self.set_to_host(set);
             }
+            // What cannot be moved is counted.
+            let _ = self.give_event(fd as usize);
             return Outlook::Hosts;
         };
         if let Some(lane) = self.lane(end, true) {
@@ -240,6 +242,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let fd = get32(&self.buffers.bounce, at);
             if fd as i32 >= 0 && self.is_husk(fd) {
                 put(&mut self.buffers.bounce, at, (!fd).to_le_bytes());
+            } else {
+                self.give_event(fd as usize)?;
             }
         }
         let bounce = self.buffers.bounce.as_mut_ptr() as usize;
@@ -413,6 +417,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Whether the answer for `fd` in set `i` is known here: a file, or bytes to read in a ring.
     fn is_ready_here(&mut self, fd: u32, i: usize) -> bool {
+        // What cannot be moved is counted.
+        let _ = self.give_event(fd as usize);
         self.is_husk(fd) || i == 0 && self.waiting_here(fd as usize) > 0
     }
 

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
@@ -81,6 +82,8 @@ enum Work {
     Tokens,
     /// `epoll_wait` on many pipes, so many of them readable.
     Polled(usize),
+    /// A count added to an eventfd and taken from it, in one thread.
+    Counted,
 }
 
 /// All rows.
@@ -98,6 +101,7 @@ pub const ALL: &[Row] = &[
     row("jobserver, 8 processes", 0.9, 50, Work::Tokens),
     row("epoll_wait, none of 1,000", 5.0, 100, Work::Polled(0)),
     row("epoll_wait, one of 1,000", 3.3, 100, Work::Polled(1)),
+    row("eventfd, one thread", 4.0, 50, Work::Counted),
     sockets("socket pair, one thread, 1 B", 50, Work::Alone(1), Way::Pair),
     sockets("socket pair, ping-pong, a core each", 500, apart(BRIEF_GAP), Way::Pair),
     sockets("socket pair, ping-pong, both asleep", 50, ASLEEP, Way::Pair),
@@ -144,13 +148,15 @@ impl Row {
             Work::PingPong { drivers, .. } => self.drive(count, drivers),
             Work::Stream(_) => self.drive(count, 1),
             Work::Tokens => self.take_turns(count),
-            Work::Alone(_) | Work::Polled(_) => anyhow::bail!("{} is of slices", self.name),
+            Work::Alone(_) | Work::Polled(_) | Work::Counted => {
+                anyhow::bail!("{} is of slices", self.name)
+            }
         }
     }
 
     /// Whether it is measured in slices, of the worker's own calls; else it is wall time of all.
     pub fn is_alone(&self) -> bool {
-        matches!(self.work, Work::Alone(_) | Work::Polled(_))
+        matches!(self.work, Work::Alone(_) | Work::Polled(_) | Work::Counted)
     }
 
     /// In the worker: so many slices of calls that it makes itself.
@@ -165,6 +171,14 @@ impl Row {
                 Box::new(alone(bytes, reads, writes))
             }
             Work::Polled(ready) => Box::new(polled(ready)?),
+            Work::Counted => {
+                let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
+                Box::new(move || {
+                    event.write(1)?;
+                    anyhow::ensure!(black_box(event.read()?) == 1, "a count is lost");
+                    Ok(())
+                })
+            }
             _ => anyhow::bail!("{} is of processes", self.name),
         };
         calm::slices(times, count, || (0..count).try_for_each(|_| once()))

@@ -13,7 +13,7 @@ use husk_region::{Cell, INODE, RECORD, Region, Txn};
 use crate::descriptor::{hosts, open};
 use crate::fs::inodes;
 use crate::pipe;
-use crate::readiness::epoll;
+use crate::readiness::{epoll, eventfd};
 use crate::state::fd_table::{
     CLOSE_ON_EXEC, HOST, HUSK, KIND, OTHER, PLUG, SHADOW, SHARERS, description_of, entry, entry_of,
     flags, husk, husk_entry, is_husk, lock, lowest_free_of, put,
@@ -394,13 +394,17 @@ pub fn promote(
     })
 }
 
-/// What an entry stood for, a description, an inode, a pipe, an instance or a set, has one less.
+/// What an entry stood for, a description, an inode, a pipe, an instance, a set or an eventfd,
+/// has one less.
 fn release(txn: &mut Txn<'_>, entry: u64) -> Result<()> {
     if let Some(instance) = watch::instance_of(entry) {
         return watch::release(txn, instance);
     }
     if let Some(set) = epoll::set_of(entry) {
         return epoll::release(txn, set);
+    }
+    if let Some(event) = eventfd::event_of(entry) {
+        return eventfd::release(txn, event);
     }
     match (description_of(entry), pipe::end_of(entry)) {
         (Some(description), _) => open::release(txn, description),

@@ -3,7 +3,7 @@
 //! 1. A bit without its entry, which a death may leave (`hosts::put_alone`), counts for nothing.
 
 use husk_proto::epoll::Set;
-use husk_proto::pipe::Pipe;
+use husk_proto::pipe::{Event, Pipe};
 use husk_proto::watch::Instance;
 use husk_proto::{Files, Result};
 use husk_region::{Cell, INODE, RECORD, RETRY, Txn};
@@ -11,8 +11,8 @@ use husk_region::{Cell, INODE, RECORD, RETRY, Txn};
 use crate::Kernel;
 use crate::descriptor::open;
 use crate::pipe;
-use crate::readiness::epoll;
-use crate::state::fd_table::{self, HOST, KIND, PIPE, SET, WATCH};
+use crate::readiness::{epoll, eventfd};
+use crate::state::fd_table::{self, EVENT, HOST, KIND, PIPE, SET, WATCH};
 use crate::state::hold;
 use crate::state::tree;
 use crate::state::{high, pair, tag};
@@ -43,6 +43,7 @@ pub(crate) fn copy_one(kernel: &Kernel, source: Files, target: Files, fd: u32) -
             _ if fd_table::description_of(entry).is_some() => open::hold(txn, high(entry))?,
             HOST if entry & PIPE != 0 => pipe::hold(txn, Pipe(high(entry)))?,
             HOST if entry & SET != 0 => epoll::hold(txn, Set(high(entry)))?,
+            HOST if entry & EVENT != 0 => eventfd::hold(txn, Event(high(entry)))?,
             HOST if entry & WATCH != 0 => watch::hold(txn, Instance(high(entry)))?,
             HOST if high(entry) != 0 => {
                 let inode = txn.region.map.object(INODE, high(entry));

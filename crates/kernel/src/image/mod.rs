@@ -95,6 +95,12 @@ pub(crate) const FLIGHTS_MAX: u32 = 1024;
 pub(crate) const SETS_LIST: u32 = 424_000;
 /// Sets' records.
 pub(crate) const SETS: u32 = 424_008;
+/// Lock, first free one and number of the eventfds.
+pub(crate) const EVENTS_LIST: u32 = 425_040;
+/// Their records.
+pub(crate) const EVENTS: u32 = 425_048;
+/// Most eventfds whose count is the image's.
+pub(crate) const EVENTS_MAX: u32 = 256;
 /// Cores and loads of kernels, and whose turn it is (`placement`).
 pub(crate) const PLACE_KERNELS: u32 = 430_080;
 /// What is known of how processes were placed, a line each.
@@ -111,7 +117,8 @@ const _: () = assert!(OUTSIDE + 2 * OUTSIDE_MAX as u32 <= COPIES_STATE);
 const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
 const _: () = assert!(PIPES + PIPES_MAX * 4 <= FLIGHTS_LIST);
 const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= SETS_LIST);
-const _: () = assert!(SETS + SETS_MAX * 4 <= PLACE_KERNELS);
+const _: () = assert!(SETS + SETS_MAX * 4 <= EVENTS_LIST);
+const _: () = assert!(EVENTS + EVENTS_MAX * 4 <= PLACE_KERNELS);
 
 pub(crate) fn fixed(kernel: &Kernel, index: u32) -> Cell {
     kernel.session.region.map.fixed(index)

@@ -1,4 +1,5 @@
-//! Readiness: epoll sets, and the sockets and pipes in them.
+//! Readiness: epoll sets, the sockets and pipes in them, and eventfds.
 
 pub mod epoll;
+pub mod eventfd;
 pub mod members;

@@ -38,8 +38,10 @@ pub(crate) const WATCH: u64 = 128;
 pub(crate) const SET: u64 = 256;
 /// With `PIPE`: a socket, which reads from that lane, and writes to its mate.
 pub(crate) const SOCKET: u64 = 512;
+/// With `HOST`: an eventfd, whose name stands there.
+pub(crate) const EVENT: u64 = 1024;
 /// With `HOST`: no inode's number stands there, nor a description's.
-pub(crate) const OTHER: u64 = PIPE | WATCH | SET;
+pub(crate) const OTHER: u64 = PIPE | WATCH | SET | EVENT;
 
 /// Highest number plus one.
 pub const NUMBERS_MAX: u32 = 262_144;

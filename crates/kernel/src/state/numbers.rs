@@ -1,5 +1,5 @@
-//! Numbers that are used again and again, each time in a new life, and counted: of pipes and of
-//! epoll sets.
+//! Numbers that are used again and again, each time in a new life, and counted: of pipes, of
+//! epoll sets and of eventfds.
 //!
 //! ```text
 //!   fixed words  list:   0 lock  1 first free  2 highest used
@@ -91,16 +91,22 @@ impl Names {
         Ok((life as u32) << self.number_bits | number)
     }
 
-    /// One reference more. `EBADF`: that life is over.
-    pub(crate) fn hold(&self, txn: &mut Txn<'_>, name: u32) -> Result<()> {
+    /// Locks the record of a name. `EBADF`: that life is over.
+    #[inline]
+    pub(crate) fn lock(&self, txn: &mut Txn<'_>, name: u32) -> Result<()> {
         let cell = self.record(txn.region, name);
         txn.lock(cell)?;
-        let uses = txn.get(cell.word(USES));
         let life = txn.get(cell.word(LIFE)) as u32;
-        if high(uses) == 0 || life != name >> self.number_bits {
-            return Err(Errno::EBADF);
-        }
-        txn.set(cell.word(USES), uses + (1 << 32));
+        let over = high(txn.get(cell.word(USES))) == 0 || life != name >> self.number_bits;
+        if over { Err(Errno::EBADF) } else { Ok(()) }
+    }
+
+    /// One reference more. `EBADF`: that life is over.
+    pub(crate) fn hold(&self, txn: &mut Txn<'_>, name: u32) -> Result<()> {
+        self.lock(txn, name)?;
+        let cell = self.record(txn.region, name).word(USES);
+        let uses = txn.get(cell);
+        txn.set(cell, uses + (1 << 32));
         Ok(())
     }
 
