@@ -1,7 +1,8 @@
 //! Second half of a write-back: renames new files into place, then removes what the image removed.
 //!
 //! ```text
-//!   make (temporary names) -> sync -> manifest -> rename into place -> rename what goes away
+//!   make (temporary names) -> sync -> manifest -> times and modes of what is moved or linked
+//!     -> rename into place -> rename what goes away
 //!     -> sync -> remove what is old -> times and modes -> sync
 //! ```
 //!
@@ -111,6 +112,7 @@ impl<S: Source> Commit<'_, S> {
         manifest: &mut Option<Manifest>,
     ) {
         let Prepared { plan, made, goings } = *prepared;
+        std::mem::take(&mut self.kept.touches).iter().for_each(|touch| self.touch(touch));
         let all = plan.puts.iter().zip(made);
         let all = all.filter_map(|(put, made)| Some((put, made.as_ref()?)));
         let grows = |(_, made): &(&Put, &Made)| made.tail.is_some();
@@ -469,7 +471,8 @@ impl<S: Source> Commit<'_, S> {
         Ok(())
     }
 
-    /// Phase 5: attributes of what stays; what came and went has changed the directories' times.
+    /// First what is moved or linked gets its attributes, in phase 5 what stays: what came and went
+    /// has changed the times of directories.
     pub fn touch(&mut self, touch: &Touch) {
         let held = match self.beneath.hold(&touch.path) {
             Ok(held) => held,

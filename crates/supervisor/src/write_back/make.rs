@@ -1,7 +1,8 @@
 //! First half of a write-back: creates everything new under temporary names.
 //!
 //! Invariants
-//! 1. Nothing the user can name changes here: a crash leaves temporary names and nothing else.
+//! 1. Nothing the user can name changes here: a crash leaves temporary names and nothing else. What
+//!    a name of the host is linked to gets its new attributes in the commit (`Kept::touches`).
 //! 2. What is linked or copied from the host is taken while its old name still stands.
 //! 3. Several names of one inode become hard links of one host file.
 //! 4. An object that cannot be made is reported, and tried once more in the rescue directory;
@@ -26,9 +27,9 @@ use super::beneath::{self, Beneath, object_of};
 use super::extended::Extended;
 use super::grow::{Growing, Tail};
 use super::ledger::Ledger;
-use super::manifest::Manifest;
+use super::manifest::{Facts, Manifest};
 use super::numbers::Numbers;
-use super::plan::{Content, Object, Put};
+use super::plan::{Content, Object, Put, Touch};
 use super::rescue::{Rescue, Saved};
 use super::small::{Small, Waiting};
 use super::unsynced::Unsynced;
@@ -102,6 +103,8 @@ pub struct Kept {
     /// Host files that got another name, by device and inode: when they were modified last, as
     /// their attributes in the image say.
     pub linked: HashMap<(u64, u64), i64>,
+    /// New attributes of such files, by the names that they have before the commit.
+    pub touches: Vec<Touch>,
 }
 
 /// Makes the objects of a plan.
@@ -331,7 +334,8 @@ impl<'a, S: Source> Maker<'a, S> {
         {
             return self.note(object, &held, shown, first.content, first.facts);
         }
-        let (mut attributes, mut hash, mut from) = (object.attributes, None, None);
+        let (mut attributes, mut hash) = (object.attributes, None);
+        let (mut from, mut linked) = (None, None);
         let held = match &object.content {
             Content::Image => {
                 let file = self.beneath.create(path)?;
@@ -348,10 +352,17 @@ impl<'a, S: Source> Maker<'a, S> {
                 held
             }
             Content::Host(origin) => {
-                let origin = self.beneath.hold(origin)?;
-                let copied = content::link_or_copy(self.beneath, &origin, path)?;
-                from = Some(origin.extended());
-                copied.unwrap_or(origin)
+                let held = self.beneath.hold(origin)?;
+                match content::link_or_copy(self.beneath, &held, path)? {
+                    Some(copied) => {
+                        from = Some(held.extended());
+                        copied
+                    }
+                    None => {
+                        linked = Some(origin);
+                        held
+                    }
+                }
             }
             Content::Symlink(target) => self.beneath.make_symlink(target, path)?,
             Content::Special => {
@@ -362,13 +373,12 @@ impl<'a, S: Source> Maker<'a, S> {
             Content::Tree(_) => self.beneath.hold(path)?,
             Content::HostTree(origin) => self.host_tree(origin, path)?,
         };
-        if from.is_none() || self.is_own(object, &held) {
-            self.set_all(object, &attributes, &held, from, shown)?;
+        match linked {
+            Some(origin) => self.touch_later(object, origin, &held),
+            None => self.set_all(object, &attributes, &held, from, shown)?,
         }
         if let Content::Host(_) = object.content {
             self.unsynced.keep_attributes(&held);
-            let found = host::identity_of(&held.now()?);
-            self.kept.linked.insert((found.device, found.inode), found.modified_ns);
         }
         let facts = ledger::facts(&attributes, object.extended.as_ref());
         if !object.is_tree() && object.attributes.links > 1 {
@@ -377,6 +387,24 @@ impl<'a, S: Source> Maker<'a, S> {
             self.made.insert(object.inode, first);
         }
         self.note(object, &held, shown, hash, facts)
+    }
+
+    /// What the host had under the name `origin` has another name now; what else is new of it comes
+    /// in the commit (invariant 1).
+    fn touch_later(&mut self, object: &Object, origin: &Path, held: &Held) {
+        let (found, wanted) = (Facts::of(held.found()), Facts::wanted(&object.attributes));
+        let mut modified_ns = found.modified_ns;
+        if (found != wanted || object.extended.is_some()) && self.is_own(object, held) {
+            modified_ns = wanted.modified_ns;
+            self.kept.touches.push(Touch {
+                path: origin.to_owned(),
+                inode: object.inode,
+                before: held.identity(),
+                attributes: object.attributes,
+                extended: object.extended.clone(),
+            });
+        }
+        self.kept.linked.insert(object_of(held.found()), modified_ns);
     }
 
     /// Whether what a name of the host leads to is what the image has its attributes from, or what
@@ -399,7 +427,11 @@ impl<'a, S: Source> Maker<'a, S> {
     ) -> io::Result<beneath::Object> {
         let which = object_of(held.found());
         if self.ledger.notes() {
-            let identity = host::identity_of(&held.now()?);
+            let mut identity = host::identity_of(&held.now()?);
+            if let Some(modified_ns) = self.kept.linked.get(&which) {
+                // As it will be.
+                identity.modified_ns = *modified_ns;
+            }
             let (path, inode, tree) = (shown.to_owned(), object.inode, object.is_tree());
             self.noted.push(Noted { path, inode, identity, content, facts, tree });
         }

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use husk_proto::fs::HostIdentity;
+use husk_proto::fs::{Attributes, HostIdentity};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
@@ -131,6 +131,22 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// What an object of the image is to have on the host.
+    pub fn wanted(attributes: &Attributes) -> Facts {
+        Facts {
+            mode: attributes.step.mode & 0o7777,
+            uid: attributes.step.uid,
+            gid: attributes.step.gid,
+            accessed_ns: attributes.accessed_ns,
+            modified_ns: attributes.modified_ns,
+        }
+    }
+
+    /// The same but for the time of the last access.
+    pub fn is_like(&self, other: &Facts) -> bool {
+        Facts { accessed_ns: other.accessed_ns, ..*self } == *other
+    }
+
     /// Of what was `found`.
     pub fn of(found: &fs::Metadata) -> Facts {
         let ns = |seconds: i64, rest: i64| seconds * host::NS_PER_S + rest;
@@ -164,7 +180,15 @@ pub enum Step {
         before: Facts,
     },
     /// Attributes change.
-    Touch { path: Text, what: (u64, u64), before: Facts, after: Facts },
+    Touch {
+        path: Text,
+        what: (u64, u64),
+        before: Facts,
+        after: Facts,
+        /// Before any name: under this one it is moved, removed or linked.
+        #[serde(default)]
+        early: bool,
+    },
 }
 
 impl Step {

@@ -13,11 +13,12 @@
 //! 4. Killed in the middle, recovering can be gone on with, in either direction until something
 //!    is about to be removed: which way is closed then is on the disk first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use husk_proto::fs::HostIdentity;
 use rustix::fs::RenameFlags;
 
 use super::below::Below;
@@ -43,6 +44,9 @@ pub struct Recovered {
 struct Recovery<'a> {
     beneath: Beneath,
     pending: &'a Pending,
+    /// What gets other attributes before its name changes: when it was modified last, by device and
+    /// inode, before and after.
+    early: HashMap<(u64, u64), [i64; 2]>,
     directories: BTreeSet<PathBuf>,
     told: Recovered,
     patience: Duration,
@@ -126,7 +130,14 @@ impl<'a> Recovery<'a> {
         let roots = pending.roots();
         let beneath = Beneath::new(roots.iter().map(|root| &**root));
         let (directories, told) = Default::default();
-        Recovery { beneath, pending, directories, told, patience: git_lock::PATIENCE }
+        let early = pending.steps.iter().filter_map(|step| match step {
+            Step::Touch { what, before, after, early: true, .. } => {
+                Some((*what, [before.modified_ns, after.modified_ns]))
+            }
+            _ => None,
+        });
+        let early = early.collect();
+        Recovery { beneath, pending, early, directories, told, patience: git_lock::PATIENCE }
     }
 
     fn at(&self, path: &Path) -> io::Result<Option<Glance>> {
@@ -144,11 +155,20 @@ impl<'a> Recovery<'a> {
             let now = Seen::of(&found.identity);
             let whole = match found.directory {
                 true => !self.is_newer_below(path) && self.has_below(path, seen),
-                false => !found.content || now.modified_ns == seen.modified_ns,
+                false => {
+                    let same = now.modified_ns == seen.modified_ns;
+                    !found.content || same || self.is_early(&found.identity)
+                }
             };
             now.which == seen.which && whole
         };
         Ok(self.at(path)?.is_some_and(same))
+    }
+
+    /// Whether something else of it than its name was to change, and no more has.
+    fn is_early(&self, found: &HostIdentity) -> bool {
+        let times = self.early.get(&(found.device, found.inode));
+        times.is_some_and(|times| times.contains(&found.modified_ns))
     }
 
     /// Whether a directory has below it what the plan saw, whatever the clocks say. One whose
@@ -156,6 +176,11 @@ impl<'a> Recovery<'a> {
     fn has_below(&self, path: &Path, seen: &Seen) -> bool {
         let same = |below: Below| below.is_still(&self.beneath, path).unwrap_or(false);
         self.pending.past || seen.below.is_none_or(same)
+    }
+
+    /// Whether somebody has changed it since the manifest was ready.
+    fn is_newer(&self, found: &HostIdentity) -> bool {
+        found.changed_ns > self.pending.written_ns && !self.is_early(found)
     }
 
     /// Whether somebody has changed something below a directory since the manifest was ready. What
@@ -166,9 +191,7 @@ impl<'a> Recovery<'a> {
             let Ok(names) = self.beneath.names(&directory) else { return true };
             for path in names.iter().map(|name| directory.join(name)) {
                 match self.at(&path) {
-                    Ok(Some(one)) if one.identity.changed_ns > self.pending.written_ns => {
-                        return true;
-                    }
+                    Ok(Some(one)) if self.is_newer(&one.identity) => return true,
                     Ok(Some(one)) if one.directory => open.push(path),
                     Ok(Some(_)) => {}
                     Ok(None) | Err(_) => return true,
@@ -199,9 +222,13 @@ impl<'a> Recovery<'a> {
         Ok(match step {
             Step::Put { target, made, .. } => self.is_at(&target.path(), *made)?,
             Step::Delete { path, what, .. } => !self.is_at(&path.path(), what.which)?,
-            Step::Touch { path, what, after, .. } => {
+            Step::Touch { path, what, after, early, .. } => {
                 let path = path.path();
-                self.is_at(&path, *what)? && self.has(&path, after)?
+                match self.is_at(&path, *what)? {
+                    true => self.has(&path, after)?,
+                    // It has lost this name since.
+                    false => *early,
+                }
             }
             Step::Append { path, what, size, tail, after, .. } => {
                 let (path, size) = (path.path(), size + tail.bytes().len() as u64);
@@ -231,8 +258,7 @@ impl<'a> Recovery<'a> {
 
     /// Whether it has these attributes; who looked at it last is no matter.
     fn has(&self, path: &Path, facts: &Facts) -> io::Result<bool> {
-        let now = self.facts(path)?;
-        Ok(now.is_some_and(|now| Facts { accessed_ns: facts.accessed_ns, ..now } == *facts))
+        Ok(self.facts(path)?.is_some_and(|now| now.is_like(facts)))
     }
 
     // ---- forward --------------------------------------------------------------------------------
@@ -240,6 +266,12 @@ impl<'a> Recovery<'a> {
     fn all_forward(&mut self) {
         self.release_locks();
         let steps = &self.pending.steps;
+        let is_early = |step: &&Step| matches!(step, Step::Touch { early: true, .. });
+        for step in steps.iter().filter(is_early) {
+            self.one(step, Recovery::step_forward);
+        }
+        // They keep nothing old.
+        let lines = std::mem::take(&mut self.told.lines);
         let is_put = |step: &&Step| matches!(step, Step::Put { .. } | Step::Append { .. });
         for step in steps.iter().filter(is_put) {
             self.one(step, Recovery::step_forward);
@@ -258,9 +290,10 @@ impl<'a> Recovery<'a> {
         if self.old_is_left() {
             self.then(Pending::let_go_of_old, Recovery::remove_old);
         }
-        for step in steps.iter().filter(|step| matches!(step, Step::Touch { .. })) {
+        for step in steps.iter().filter(|step| matches!(step, Step::Touch { early: false, .. })) {
             self.one(step, Recovery::step_forward);
         }
+        self.told.lines.extend(lines);
     }
 
     fn one(&mut self, step: &Step, act: fn(&mut Self, &Step) -> io::Result<bool>) {
@@ -304,7 +337,7 @@ impl<'a> Recovery<'a> {
                     Err(problem) => self.lay_tail_beside(&path, tail, &problem),
                 }
             }
-            Step::Touch { path, what, before, after } => {
+            Step::Touch { path, what, before, after, .. } => {
                 let path = path.path();
                 // Who has changed the content since has the times.
                 let now = self.facts(&path)?.ok_or_else(changed)?;

@@ -10,7 +10,7 @@ use super::grow::Tail;
 use super::ledger::Text;
 use super::make::{Kept, Made};
 use super::manifest::{Bytes, Facts, Head, Manifest, Seen, Step};
-use super::plan::{Plan, Put, Touch};
+use super::plan::{Content, Plan, Put, Touch};
 use super::unlock::Unlocked;
 use super::{Outcome, Work, host};
 
@@ -42,14 +42,16 @@ fn is_atomic(beneath: &Beneath, plan: &Plan) -> bool {
     plan.puts.len() + plan.deletes.len() <= 1 && !olds.any(directory)
 }
 
-/// Begins the manifest of a plan that is more than one change, or makes a directory.
+/// Begins the manifest of a plan that may be more than one change, or makes a directory.
 pub fn begin(
     work: &Work,
     beneath: &Beneath,
     plan: &Plan,
     outcome: &mut Outcome,
 ) -> Option<Manifest> {
-    if !plan.puts.iter().any(|put| put.object.is_tree()) && is_atomic(beneath, plan) {
+    // What is of the host may get other attributes.
+    let many = |put: &Put| put.object.is_tree() || matches!(put.object.content, Content::Host(_));
+    if !plan.puts.iter().any(many) && is_atomic(beneath, plan) {
         return None;
     }
     let deletes = plan.deletes.iter().filter_map(|delete| delete.path.parent());
@@ -84,7 +86,7 @@ pub fn ready(
     outcome: &mut Outcome,
 ) {
     let Some(mut begun) = manifest.take() else { return };
-    if is_atomic(beneath, prepared.plan) {
+    if kept.touches.is_empty() && is_atomic(beneath, prepared.plan) {
         *manifest = Some(begun);
         return;
     }
@@ -112,7 +114,8 @@ fn steps(
     unlocked: &Unlocked,
 ) -> Vec<Step> {
     let Prepared { plan, made, goings } = *prepared;
-    let mut steps = Vec::new();
+    let early = kept.touches.iter().filter_map(|touch| touched(beneath, touch, unlocked));
+    let mut steps: Vec<_> = early.filter_map(made_early).collect();
     for (put, made) in plan.puts.iter().zip(made) {
         let Some(made) = made.as_ref().filter(|made| old_must_stay(put, made, kept).is_none())
         else {
@@ -158,20 +161,23 @@ fn grown(put: &Put, old: &HostIdentity, tail: &Tail) -> Step {
     Step::Append { path, what, size: old.size, begin, tail, after, before }
 }
 
+/// The same of what is about to be moved or linked. Who looked at it last is no matter.
+fn made_early(step: Step) -> Option<Step> {
+    match step {
+        Step::Touch { path, what, before, after, .. } if !before.is_like(&after) => {
+            Some(Step::Touch { path, what, before, after, early: true })
+        }
+        _ => None,
+    }
+}
+
 fn touched(beneath: &Beneath, touch: &Touch, unlocked: &Unlocked) -> Option<Step> {
     let found = beneath.found(&touch.path).ok().flatten()?;
     let mut before = Facts::of(&found);
     // Temporary names have changed it since.
     before.modified_ns = touch.before.modified_ns;
     before.mode = unlocked.mode_before(&touch.path).unwrap_or(before.mode);
-    let attributes = &touch.attributes;
-    let after = Facts {
-        mode: attributes.step.mode & 0o7777,
-        uid: attributes.step.uid,
-        gid: attributes.step.gid,
-        accessed_ns: attributes.accessed_ns,
-        modified_ns: attributes.modified_ns,
-    };
+    let after = Facts::wanted(&touch.attributes);
     let what = (touch.before.device, touch.before.inode);
-    Some(Step::Touch { path: Text::of(&touch.path), what, before, after })
+    Some(Step::Touch { path: Text::of(&touch.path), what, before, after, early: false })
 }

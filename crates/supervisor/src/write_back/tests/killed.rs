@@ -8,8 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use husk_proto::Fs;
+use husk_proto::fs::{Change, Time};
+
 use super::adversary::{as_expected, scene};
-use super::{Scene, bring_with};
+use super::{Scene, bring_with, who};
 use crate::onlooker::Progress;
 use crate::write_back::beneath::schedule;
 use crate::write_back::manifest::{self, Pending};
@@ -123,6 +126,99 @@ fn what_is_killed_at_any_host_call_goes_back_to_all_that_is_old() {
         assert_eq!(tree(&scene.path), before, "back from call {n}");
     }
     assert!(undone > 20 && past > 10, "{undone} undone, {past} too late");
+}
+
+/// Files of the host that are moved, with their directory, or linked, and get other attributes.
+fn moved_scene(n: u32) -> Scene {
+    if n.is_multiple_of(32) {
+        Scene::renew_the_image();
+    }
+    let mut scene = Scene::at_once(|path| {
+        fs::create_dir(path.join("d")).unwrap();
+        for name in ["d/f", "d/g", "moving", "linking"] {
+            fs::write(path.join(name), format!("host: {name}")).unwrap();
+        }
+    });
+    let modified = Some(Time::At(1_000_000_007));
+    let other = [
+        ("d/f", Change { mode: Some(0o600), ..Change::default() }),
+        ("d/g", Change { modified, ..Change::default() }),
+        ("moving", Change { mode: Some(0o640), modified, ..Change::default() }),
+        ("linking", Change { mode: Some(0o600), modified, ..Change::default() }),
+    ];
+    for (name, change) in other {
+        let inode = scene.at(name);
+        scene.direct.change(&who(), inode, change).unwrap();
+    }
+    scene.rename("moving", "moved");
+    let inode = scene.at("linking");
+    let (dir, name) = scene.split("linked");
+    scene.direct.link(&who(), inode, dir, name).unwrap();
+    scene.rename("d", "e");
+    scene
+}
+
+/// Without the directory of all, whose time temporary names change.
+fn moved_tree(scene: &Scene) -> Tree {
+    let mut found = tree(&scene.path);
+    found.remove(&scene.path);
+    found
+}
+
+#[test]
+fn other_attributes_of_what_is_moved_come_and_go_with_the_other_steps() {
+    let new = {
+        let mut scene = moved_scene(0);
+        let outcome = scene.bring_here(false);
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        let found = moved_tree(&scene);
+        let facts = |name: &str| found[&scene.path.join(name)].clone();
+        assert_eq!(facts("e/f").0 & 0o7777, 0o600);
+        assert_eq!((facts("e/g").1, facts("moved").1), (1, 1));
+        assert_eq!(
+            (facts("linked").0 & 0o7777, facts("linked").3),
+            (0o600, b"host: linking".into())
+        );
+        found.into_values().map(|one| (one.0, one.3)).collect::<Vec<_>>()
+    };
+    let (mut ready, mut undone, mut changed) = (0, 0, 0);
+    for n in (1..).flat_map(|n| [n, n]) {
+        let mut scene = moved_scene(n);
+        let before = moved_tree(&scene);
+        if killed_at(n, || scene.bring_here(false)).is_some() {
+            break;
+        }
+        let is_new = |scene: &Scene| {
+            let now = moved_tree(scene).into_values().map(|one| (one.0, one.3));
+            now.collect::<Vec<_>>() == new
+        };
+        match pending(&scene) {
+            None => {
+                let now = moved_tree(&scene);
+                assert!(without_times(now) == without_times(before) || is_new(&scene), "call {n}");
+            }
+            Some(one) if !one.ready => {
+                recover::abandon(one);
+                assert_eq!(moved_tree(&scene), before, "not ready, call {n}");
+            }
+            Some(one) => {
+                ready += 1;
+                changed += u32::from(moved_tree(&scene) != before);
+                let back = ready % 2 == 0;
+                let told = if back { recover::back(one) } else { recover::forward(one) };
+                match told {
+                    Some(told) => {
+                        assert!(told.lines.is_empty(), "call {n}, back {back}: {told:#?}");
+                        undone += u32::from(back);
+                        let as_it_was = moved_tree(&scene) == before;
+                        assert_eq!((as_it_was, is_new(&scene)), (back, !back), "call {n}");
+                    }
+                    None => drop(recover::forward(pending(&scene).unwrap()).unwrap()),
+                }
+            }
+        }
+    }
+    assert!(undone > 10 && changed > 20, "{undone} undone, {changed} in the middle of {ready}");
 }
 
 #[test]
