@@ -409,7 +409,10 @@ fn follow(options: &Refresh) -> ExitCode {
     let followed = follow::follow(name, options.path.as_deref(), &mut |told| {
         let printed = match told {
             Told::Following(directories) => {
-                say(&format!("following the host in {directories} directories for image {name}"));
+                // Directories that nobody has listed are looked at when somebody does.
+                let yet = if directories == 0 { ": none is listed yet" } else { "" };
+                let what = format!("following the host in {directories} directories");
+                say(&format!("{what} for image {name}{yet}"));
                 true
             }
             Told::TakenIn(found) if json => one_line(found),

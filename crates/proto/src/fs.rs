@@ -674,8 +674,8 @@ Fs in fs, operations {
     import_late = Import { dir: Inode, entries: &[Imported<'_>] } -> Result<()> = Ok(()),
         by fs::refresh::import_late with clock;
 
-    /// Takes the name of what is no directory away, which has gone on the host; `Ok(false)` where
-    /// the image has changed it.
+    /// Takes away a name that has gone on the host; `Ok(false)` where the image has changed it.
+    /// Directories must be empty (`ENOTEMPTY`).
     forget = Import { dir: Inode, name: &[u8], inode: Inode } -> Result<bool> = Ok(false),
         by fs::refresh::forget with clock;
 

@@ -289,7 +289,7 @@ impl Look<'_> {
             return self.hidden(path, one, whiteouts.get(name).copied(), inode);
         }
         match one {
-            None if directory => self.directory_went(dir, name, inode, path),
+            None if directory => self.directory_went(dir, name, inode, path).map(|_| ()),
             None => self.went(dir, name, inode, path).map(|_| ()),
             Some(one) => {
                 let kind = host::kind_of(&one.found, shown.shown_device);
@@ -299,10 +299,12 @@ impl Look<'_> {
                     }
                     return self.changed_by_both(path, inode, &shown, one);
                 }
-                step("forget")?;
                 let went = match directory {
-                    true => false,
-                    false => self.image.forget(dir, name.as_bytes(), inode)?,
+                    true => self.directory_went(dir, name, inode, path)?,
+                    false => {
+                        step("forget")?;
+                        self.image.forget(dir, name.as_bytes(), inode)?
+                    }
                 };
                 if !went {
                     return self.changed_by_both(path, inode, &shown, one);
@@ -392,14 +394,15 @@ impl Look<'_> {
         Ok(went)
     }
 
-    /// A directory that has gone on the host: all in it goes that the image has not changed.
+    /// A directory that has gone on the host: all in it goes that the image has not changed, and
+    /// then itself. Whether it did.
     fn directory_went(
         &mut self,
         dir: Inode,
         name: &OsStr,
         inode: Inode,
         path: &Path,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         let shown = self.image.attributes(inode)?;
         if shown.step.unlisted {
             step("list")?;
@@ -409,20 +412,27 @@ impl Look<'_> {
             let (path, shown) = (path.join(&name), self.image.attributes(below)?);
             match shown.step.kind {
                 Kind::Directory if shown.origin.is_some() => {
-                    self.directory_went(inode, &name, below, &path)?;
+                    let _ = self.directory_went(inode, &name, below, &path)?;
                 }
                 Kind::Directory => {}
                 _ => drop(self.went(inode, &name, below, &path)?),
             }
         }
         step("rmdir")?;
-        match self.image.rmdir(&ALL, dir, name.as_bytes()) {
-            Ok(()) => self.told.removed += 1,
+        let went = match self.image.forget(dir, name.as_bytes(), inode) {
+            // The image has given it this name.
+            Ok(false) => self.image.rmdir(&ALL, dir, name.as_bytes()),
+            other => other.map(|_| ()),
+        };
+        match went {
+            Ok(()) => {
+                self.told.removed += 1;
+                Ok(true)
+            }
             // What the image has changed in it has been told.
-            Err(Errno::ENOTEMPTY) => {}
-            Err(errno) => return Err(errno),
+            Err(Errno::ENOTEMPTY) => Ok(false),
+            Err(errno) => Err(errno),
         }
-        Ok(())
     }
 
     /// What the image has put where the host may have something else by now.

@@ -299,6 +299,13 @@ fn widen_a(me: &mut Direct, root: Inode) {
     me.switch_directory(a, true).expect("wide");
 }
 
+fn forget_inner(me: &mut Direct, root: Inode) {
+    let directory = at(me, root, b"host-dir");
+    let inner = at(me, directory, b"inner");
+    assert_eq!(me.forget(root, b"host-dir", directory), Err(Errno::ENOTEMPTY));
+    assert_eq!(me.forget(directory, b"inner", inner), Ok(true));
+}
+
 fn open_unlinked(me: &mut Direct, root: Inode) {
     open_two(me, root);
     let a = at(me, root, b"a");
@@ -416,6 +423,10 @@ pub fn operations() -> Vec<Operation> {
     operation!(all, "forget a name of the host", nothing, false, |me, root, a| {
         let file = at(me, root, b"host-file");
         assert_eq!(me.forget(root, b"host-file", file), Ok(true));
+    });
+    operation!(all, "forget a directory of the host", forget_inner, false, |me, root, a| {
+        let directory = at(me, root, b"host-dir");
+        assert_eq!(me.forget(root, b"host-dir", directory), Ok(true));
     });
     operation!(all, "rename", nothing, false, |me, root, a| {
         me.rename(&root_user(), a, b"f4", a, b"g4", 0).expect("rename");

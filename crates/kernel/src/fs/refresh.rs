@@ -9,13 +9,14 @@
 //! 4. The record of an origin is changed with its inode locked. Who reads one without a lock reads
 //!    it twice (`overlay::host_identity`).
 
-use husk_abi::sys::general::{IN_ATTRIB, IN_CREATE, IN_DELETE, IN_MODIFY};
+use husk_abi::sys::general::{IN_ATTRIB, IN_CREATE, IN_DELETE, IN_ISDIR, IN_MODIFY};
 use husk_proto::fs::Imported;
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{INODE, LINE, Txn};
+use husk_region::{INODE, LINE, RETRY, Txn};
 
 use crate::Kernel;
 use crate::fs::directory::entries::{self, Key};
+use crate::fs::directory::names::{lock_tokens, remove_directory};
 use crate::fs::directory::share;
 use crate::fs::{inodes, overlay};
 use crate::state::text;
@@ -111,6 +112,10 @@ pub fn import_late(kernel: &Kernel, dir: Inode, list: &[Imported<'_>], now_ns: i
 /// `Fs::forget`: a name that has gone on the host, and that the image has not changed.
 pub fn forget(kernel: &Kernel, dir: Inode, name: &[u8], inode: Inode, now_ns: i64) -> Result<bool> {
     let key = Key::new(dir.number, name)?;
+    let seen = entries::peek(&kernel.session, &key)?;
+    if seen.is_some_and(|found| found.kind == ino::DIRECTORY) {
+        return forget_directory(kernel, dir, &key, inode, now_ns);
+    }
     kernel.run(|txn| {
         let open = entries::open_directory(txn, dir)?;
         txn.lock(key.bucket(txn.region))?;
@@ -134,6 +139,47 @@ pub fn forget(kernel: &Kernel, dir: Inode, name: &[u8], inode: Inode, now_ns: i6
         post::of_self(txn, found.inode, IN_ATTRIB)?;
         inodes::unlink(txn, found.inode, now_ns)?;
         post::of_name(txn, dir.number, IN_DELETE, name)?;
+        Ok(true)
+    })
+}
+
+/// The same of a directory, which is empty.
+fn forget_directory(
+    kernel: &Kernel,
+    dir: Inode,
+    key: &Key<'_>,
+    inode: Inode,
+    now_ns: i64,
+) -> Result<bool> {
+    kernel.run(|txn| {
+        live(txn.region, dir)?;
+        let seen = entries::peek(txn.session, key)?;
+        let found = seen.ok_or(Errno::ENOENT)?;
+        if found.kind != ino::DIRECTORY {
+            return Err(Errno::ENOTDIR);
+        }
+        let cell = txn.region.map.object(LINE, found.line);
+        let is_its = |head: u64| low(head) & ent::FROM_HOST != 0;
+        if found.inode != inode.number || !is_its(txn.region.load(cell)) {
+            return Ok(false);
+        }
+        live(txn.region, inode)?;
+        let removed = share::shut(txn, found.inode)?;
+        let seat = share::seat(txn, dir)?;
+        lock_tokens(txn, &[Some(seat.token), removed])?;
+        let open = share::open(txn, dir, &seat)?;
+        txn.lock(key.bucket(txn.region))?;
+        entries::find_again(txn, key, seen)?;
+        let head = txn.get(cell);
+        if !is_its(head) {
+            return Err(RETRY);
+        }
+        // As with a file: no whiteout, and the times of `dir` are the host's.
+        txn.set(cell, head & !(ent::FROM_HOST as u64));
+        entries::remove(txn, &open, key, found.line, false)?;
+        remove_directory(txn, found.inode, dir, now_ns)?;
+        entries::count(txn, &open, -1, -1);
+        post::of_name(txn, dir.number, IN_DELETE | IN_ISDIR, key.name)?;
         Ok(true)
     })
 }

@@ -23,7 +23,7 @@ fn fill(path: &Path) {
     for name in ["grows", "shrinks", "touched", "mode", "gone", "both", "replaced", "kind"] {
         fs::write(path.join(name), format!("host: {name}")).unwrap();
     }
-    for name in ["in", "away", "away/below"] {
+    for name in ["in", "away", "away/below", "turned", "turned/below"] {
         fs::create_dir(path.join(name)).unwrap();
         fs::write(path.join(name).join("inner"), "host: inner").unwrap();
     }
@@ -46,6 +46,8 @@ fn change(path: &Path) {
     fs::write(path.join("in/inner"), "longer than inner was").unwrap();
     fs::write(path.join("in/came"), "came").unwrap();
     fs::remove_dir_all(path.join("away")).unwrap();
+    fs::remove_dir_all(path.join("turned")).unwrap();
+    fs::write(path.join("turned"), "a file now").unwrap();
     fs::remove_file(path.join("link")).unwrap();
     symlink("a longer one", path.join("link")).unwrap();
     fs::write(path.join("came"), "came").unwrap();
@@ -96,7 +98,7 @@ fn scene(n: u32) -> Scene {
         Scene::renew_the_image();
     }
     let mut scene = Scene::at_once(fill);
-    for directory in ["", "in", "away", "away/below"] {
+    for directory in ["", "in", "away", "away/below", "turned", "turned/below"] {
         scene.at(directory);
     }
     scene.rewrite("both", b"ours");
@@ -145,6 +147,52 @@ fn who_is_killed_at_any_step_leaves_each_object_old_or_new_and_the_next_takes_in
     assert!(kills > 12, "{kills} steps");
 }
 
+/// A name of the host is free in the image when a directory has gone, whatever comes there next.
+#[test]
+fn what_takes_the_place_of_a_directory_is_shown_as_it_is_on_the_host() {
+    type Comes = fn(&Path);
+    let file: Comes = |path| fs::write(path, "a file").unwrap();
+    let directory: Comes = |path| fs::create_dir(path).unwrap();
+    let link: Comes = |path| symlink("somewhere", path).unwrap();
+    for (comes, at_once) in
+        [file, directory, link].into_iter().flat_map(|one| [(one, true), (one, false)])
+    {
+        let mut scene = Scene::at_once(|path| {
+            fs::create_dir_all(path.join("was/below")).unwrap();
+            fs::write(path.join("was/below/inner"), "host: inner").unwrap();
+        });
+        for directory in ["", "was", "was/below"] {
+            scene.at(directory);
+        }
+        let sound = findings(&scene);
+        let refresh = |scene: &mut Scene| {
+            let (root, path) = (scene.root, scene.path.clone());
+            let (ledger, image) = (Ledger::default(), &mut scene.direct);
+            let mut look = Look { image, ledger: &ledger, told: Refreshed::default() };
+            look.below(root, path);
+            assert!(look.told.is_complete(), "{:#?}", look.told);
+        };
+        let was = scene.path.join("was");
+        fs::remove_dir_all(&was).unwrap();
+        if !at_once {
+            refresh(&mut scene);
+            assert!(shown(&mut scene).is_empty());
+        }
+        comes(&was);
+        refresh(&mut scene);
+        let (all, found) = (shown(&mut scene), fs::symlink_metadata(&was).unwrap());
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["/was"]);
+        assert_eq!((all["/was"].1 & 0o7777, all["/was"].4), (found.mode() & 0o7777, found.ino()));
+        let top = host::identity_of(&fs::metadata(&scene.path).unwrap());
+        let root = scene.direct.attributes(scene.root).unwrap();
+        assert_eq!(root.modified_ns, top.modified_ns, "its directory has the host's time");
+        assert_eq!(findings(&scene), sound);
+        // Nothing of it is the image's: a write-back has nothing to do.
+        let outcome = scene.bring_here(false);
+        assert!(outcome.is_complete() && outcome.written + outcome.removed == 0, "{outcome:#?}");
+    }
+}
+
 /// What the image shows is what is on the host, but for what both have changed.
 fn as_on_the_host(path: &Path, shown: &BTreeMap<String, Facts>) {
     let mut names: Vec<_> = shown.keys().map(|name| name.trim_start_matches('/')).collect();
@@ -160,7 +208,7 @@ fn as_on_the_host(path: &Path, shown: &BTreeMap<String, Facts>) {
     }
     let expected = [
         "came", "grows", "in", "in/came", "in/inner", "kind", "link", "mode", "replaced",
-        "shrinks", "touched",
+        "shrinks", "touched", "turned",
     ];
     assert_eq!(names, expected);
 }

@@ -230,7 +230,7 @@ impl Scene {
     }
 
     /// The same in this thread.
-    fn bring_here(&mut self, live: bool) -> Outcome {
+    pub(crate) fn bring_here(&mut self, live: bool) -> Outcome {
         bring_to(self.parts(), live, &[])
     }
 
