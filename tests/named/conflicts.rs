@@ -25,6 +25,26 @@ fn commands<'a>(said: &'a str, word: &str) -> Vec<&'a str> {
 }
 
 #[test]
+fn no_removal_is_announced_of_what_stays_beside_a_conflict() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("both-made");
+    images.up("ci");
+    images.script("ci", "mkdir dd; echo image > dd/2");
+    fs::create_dir(images.work.join("dd")).expect("a directory");
+    fs::write(images.work.join("dd/1"), "host\n").expect("a file");
+    let told = images.done(&["diff", "ci"]);
+    assert!(told.contains("dd/2") && !told.contains("dd/1"), "{told}");
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let output = images.command(husk, &["down", "ci"]).output().expect("husk");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{}", shown(&output));
+    assert!(said.contains("to be written back") && !said.contains("removed"), "{said}");
+    assert_eq!(fs::read_to_string(images.work.join("dd/1")).expect("it stays"), "host\n");
+}
+
+#[test]
 fn what_a_conflict_says_to_type_works_whatever_the_name() {
     if against_native() {
         return;

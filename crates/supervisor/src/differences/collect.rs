@@ -43,7 +43,8 @@ pub fn collect<S: Source>(
     overlays.sort_by_key(|path| std::cmp::Reverse(path.as_os_str().len()));
     let gone = plan.deletes.iter().map(|delete| delete.path.clone()).collect();
     let (changes, taken, trees, unseen) = Default::default();
-    let mut collect = Collect { source, overlays, gone, changes, taken, trees, unseen };
+    let aside = false;
+    let mut collect = Collect { source, overlays, gone, changes, taken, trees, unseen, aside };
     // Asides of one run have one ending.
     let asides: HashMap<PathBuf, PathBuf> = (plan.conflicts.iter())
         .map(|conflict| (beside(&conflict.path, number), conflict.path.clone()))
@@ -79,12 +80,15 @@ struct Collect<'a, S> {
     /// The same of directories, with all that is below.
     trees: HashSet<PathBuf>,
     unseen: Vec<String>,
+    /// What is looked at is to stand beside the host's, which stays.
+    aside: bool,
 }
 
 impl<S: Source> Collect<'_, S> {
     fn put(&mut self, put: &Put, asides: &HashMap<PathBuf, PathBuf>) {
         let target = put.target();
         let target = asides.get(&target).filter(|_| put.aside).cloned().unwrap_or(target);
+        self.aside = put.aside;
         self.object(&target, &put.object, false);
     }
 
@@ -154,7 +158,7 @@ impl<S: Source> Collect<'_, S> {
             self.object(&target.join(name), child, along);
         }
         // What a directory held that another one takes the place of.
-        let replaced = before.filter(|_| !moved);
+        let replaced = before.filter(|_| !moved && !self.aside);
         let names: HashSet<_> = children.iter().map(|(name, _)| &**name).collect();
         let held = replaced.map(|directory| self.names(&directory)).unwrap_or_default();
         for path in held {
