@@ -66,7 +66,7 @@ fn shell(script: &str) -> Command {
 fn the_same_for_a_user(name: &str, made: &str, script: &str) {
     let scratch = Scratch::new(name);
     let show = "chmod -R u+rwX . ; find . -type d -o -type f -size +0 -print | sort; \
-                find . | sort; cat */inner 2>/dev/null";
+                find . | sort; cat */inner 2>/dev/null; getfattr -d * 2>/dev/null";
     let mut seen = Vec::new();
     for command in [shell(script), husk(&[], &["sh", "-c", script])] {
         let work = place(&scratch, "work");
@@ -113,6 +113,26 @@ fn a_directory_that_can_be_read_and_not_searched_keeps_its_names() {
     let script =
         "ls odd 2>/dev/null; chmod 700 odd; ls odd; cat odd/inner; mv odd/inner odd/other; ls odd";
     the_same_for_a_user("rights-to-read", MADE, script);
+}
+
+/// Who may not read a file does not read its attributes either, and its mode is set last.
+#[test]
+fn what_its_owner_may_not_read_has_its_attributes_nevertheless() {
+    let made = "
+attribute() { python3 -c 'import os, sys; os.setxattr(sys.argv[1], b\"user.k\", b\"v\")' $1; }
+for file in grown written kept closed moved over other; do echo a >$file; attribute $file; done
+chmod 200 kept; chmod 0 moved; chmod 200 closed; mkdir dir shut; attribute shut; chmod 0 shut";
+    let script = "
+attribute() { python3 -c 'import os, sys; os.setxattr(sys.argv[1], b\"user.j\", b\"w\")' $1; }
+echo b >>grown; chmod 200 grown
+echo b >written; chmod 0 written
+echo b >kept; echo b >>closed; mv moved moved2; chmod 600 moved2; chmod 0 moved2
+attribute other; chmod 200 other
+echo a >new; attribute new; chmod 0 new
+mkdir made; attribute made; chmod 0 made; attribute dir; chmod 0 dir
+rm over; mkdir over; attribute over; echo c >over/inner; chmod 0 over
+mv shut shut2";
+    the_same_for_a_user("rights-and-attributes", made, script);
 }
 
 /// Only the host can start it, which the user is told.

@@ -486,7 +486,7 @@ impl<S: Source> Commit<'_, S> {
             return self.outcome.conflicts.push(line);
         }
         if let Some(wanted) = &touch.extended {
-            self.outcome.note(&touch.path, extended::set(&held, wanted));
+            self.outcome.note(&touch.path, extended::set_even_closed(&held, wanted));
         }
         match held.found().is_dir() {
             true => drop(self.directories.insert(touch.path.clone())),

@@ -14,6 +14,9 @@ use husk_proto::{Errno, Inode, acl};
 
 /// Longest value that Linux has.
 const LONGEST_BYTES: usize = 65536;
+/// What an owner needs to read attributes of users, and to set them.
+const READ: u32 = 0o400;
+const READ_WRITE: u32 = 0o600;
 
 /// Names and values.
 pub type Extended = Vec<(CString, Vec<u8>)>;
@@ -63,6 +66,26 @@ pub fn set(held: &Held, wanted: &Extended) -> io::Result<()> {
     refused
 }
 
+/// The same on what its mode may deny to its owner for the moment.
+pub fn set_even_closed(held: &Held, wanted: &Extended) -> io::Result<()> {
+    match set(held, wanted) {
+        Err(problem) if is_denied(&problem) => held.opened_for(READ_WRITE, || set(held, wanted))?,
+        other => other,
+    }
+}
+
+/// What is there, also where its owner may not read it.
+pub fn even_unreadable(held: &Held) -> io::Result<Extended> {
+    match held.extended() {
+        Err(problem) if is_denied(&problem) => held.opened_for(READ, || held.extended())?,
+        other => other,
+    }
+}
+
+fn is_denied(problem: &io::Error) -> bool {
+    problem.kind() == io::ErrorKind::PermissionDenied
+}
+
 /// Takes the access control lists from what was just made that its directory handed down.
 pub fn forget_lists(held: &Held) -> io::Result<()> {
     for (name, _) in held.extended()? {
@@ -81,5 +104,5 @@ fn is_ours(name: &[u8]) -> bool {
 
 fn about(name: &CStr, problem: io::Error) -> io::Error {
     let why = super::reason(&problem);
-    io::Error::other(format!("extended attribute {}: {why}", name.to_string_lossy()))
+    io::Error::new(problem.kind(), format!("extended attribute {}: {why}", name.to_string_lossy()))
 }

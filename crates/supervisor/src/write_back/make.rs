@@ -355,7 +355,7 @@ impl<'a, S: Source> Maker<'a, S> {
                 let held = self.beneath.hold(origin)?;
                 match content::link_or_copy(self.beneath, &held, path)? {
                     Some(copied) => {
-                        from = Some(held.extended());
+                        from = Some(extended::even_unreadable(&held));
                         copied
                     }
                     None => {
@@ -460,8 +460,8 @@ impl<'a, S: Source> Maker<'a, S> {
         }
     }
 
-    /// All attributes. The extended ones first, while the file may be written to, and again at the
-    /// end, for a change of owner takes capabilities away.
+    /// All attributes. The extended ones come after the owner, whose change takes capabilities
+    /// away, and before the mode, which may deny its owner to read or write them.
     fn set_all(
         &mut self,
         object: &Object,
@@ -489,13 +489,14 @@ impl<'a, S: Source> Maker<'a, S> {
         if self.beneath.hands_down() && extended.as_ref().is_ok_and(Vec::is_empty) {
             extended::forget_lists(held)?;
         }
-        let early = extended.as_ref().is_ok_and(|all| extended::set(held, all).is_ok());
-        held.set_attributes(&attributes)?;
-        let late = |all: Extended| match early && all.is_empty() {
-            true => Ok(()),
-            false => extended::set(held, &all),
-        };
-        self.outcome.note(shown, extended.and_then(late));
+        let mut set = Ok(());
+        held.set_attributes_around(&attributes, || {
+            // A list changes the mode.
+            let any = extended.as_ref().is_ok_and(|all| !all.is_empty());
+            set = extended.and_then(|all| extended::set(held, &all));
+            any
+        })?;
+        self.outcome.note(shown, set);
         Ok(())
     }
 
@@ -517,7 +518,7 @@ impl<'a, S: Source> Maker<'a, S> {
             let put = self.ledger.here(&path).filter(|here| here.is_of(object.inode));
             let put = put.is_some_and(|here| (here.identity.device, here.identity.inode) == which);
             if put || imported == Some(which) {
-                return held.extended().map(Some);
+                return extended::even_unreadable(&held).map(Some);
             }
         }
         Ok(None)

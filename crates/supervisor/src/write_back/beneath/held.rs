@@ -122,12 +122,25 @@ impl Held {
 
     /// Sets owner (if permitted), mode and times; a symlink has no mode.
     pub fn set_attributes(&self, wanted: &Attributes) -> io::Result<()> {
+        self.set_attributes_around(wanted, || false)
+    }
+
+    /// The same; what is `between` needs the last owner, and a mode that denies nothing. It says
+    /// whether the mode may be another after it.
+    pub fn set_attributes_around(
+        &self,
+        wanted: &Attributes,
+        between: impl FnOnce() -> bool,
+    ) -> io::Result<()> {
         // What was just made is as it was found.
         let mut found = if self.made { self.found.clone() } else { self.now()? };
         let owner = (wanted.step.uid, wanted.step.gid);
         if owner != (found.uid(), found.gid()) {
             // Owner if permitted: an ordinary user may not give files away, as with `cp -a`.
             let _ = self.set_owner(owner);
+            found = self.now()?;
+        }
+        if between() {
             found = self.now()?;
         }
         // After the owner: changing it clears the set-ID bits.
@@ -242,6 +255,21 @@ impl Held {
             found.push((name.to_owned(), value[..length].to_vec()));
         }
         Ok(found)
+    }
+
+    /// Does `work`, for which this user needs these bits of the mode of what is theirs. It has them
+    /// for that moment. (Killed in it, it keeps them.)
+    pub fn opened_for<T>(&self, bits: u32, work: impl FnOnce() -> T) -> io::Result<T> {
+        let found = self.now()?;
+        let mode = found.mode() & 0o7777;
+        let ours = found.uid() == rustix::process::geteuid().as_raw();
+        if !ours || found.is_symlink() || mode & bits == bits {
+            return Ok(work());
+        }
+        self.set_mode(mode | bits)?;
+        let done = work();
+        self.set_mode(mode)?;
+        Ok(done)
     }
 
     /// Sets one.
