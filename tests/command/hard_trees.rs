@@ -161,6 +161,21 @@ chattr -a log; ls -a | grep -c husk-tmp
 }
 
 #[test]
+fn no_temporary_name_stays_in_an_append_only_directory() {
+    prints(
+        "append-only-directory",
+        r#"
+cd "$1"; mkdir logs; echo old > logs/log; chattr +a logs 2> /dev/null || { echo not here; exit; }
+"$HUSK" run --memory 64M -- sh -c 'echo precious > logs/new; echo more >> logs/log; echo x > free' \
+    > /dev/null 2> "$2/said"
+echo "status $?"; cat free logs/log; ls -A logs; grep -c "logs/new: .*append-only" "$2/said"
+chattr -a logs; grep -rl precious "$XDG_STATE_HOME" "$1" | wc -l
+"#,
+        "status 125\nx\nold\nmore\nlog\n1\n1\n",
+    );
+}
+
+#[test]
 fn a_directory_that_is_replaced_meanwhile_is_a_conflict_and_both_are_kept() {
     prints(
         "replaced",

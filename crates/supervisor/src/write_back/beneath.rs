@@ -44,8 +44,9 @@ use std::sync::Arc;
 
 use husk_proto::fs::HostIdentity;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, getxattr_query, linkat,
-    mkdirat, mknodat, openat, openat2, renameat_with, statat, symlinkat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxAttributes,
+    StatxFlags, getxattr_query, linkat, mkdirat, mknodat, openat, openat2, renameat_with, statat,
+    statx, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -362,6 +363,14 @@ impl Beneath {
             Err(Errno::ACCESS) => owned(directory.as_fd(), name, ANYTHING, NO_LINKS)?,
             other => File::from(other?),
         })
+    }
+
+    /// Whether names can come into the directory at `path` and never go (`chattr +a`).
+    pub fn is_append_only(&self, path: &Path) -> io::Result<bool> {
+        let directory = self.directory(path)?;
+        before("statx")?;
+        let found = statx(&*directory, "", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
+        Ok(found.stx_attributes.contains(StatxAttributes::APPEND))
     }
 
     /// The regular file at `path`, for reading.

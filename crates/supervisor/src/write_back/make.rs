@@ -43,6 +43,8 @@ pub const TAKEN: &str = "another program has removed or replaced the new file";
 /// What is said of a mode that is not all of what it was.
 const NARROWED: &str = "its group may do no more than others, as the host's object that may have \
     an access control list is gone or replaced (so with all such objects)";
+/// What is said of a directory in which a temporary name would stay.
+const APPEND_ONLY: &str = "its directory is append-only: chattr -a it, and try again";
 /// Bits of a mode.
 const GROUP: u32 = 0o070;
 const OTHERS: u32 = 0o007;
@@ -141,6 +143,8 @@ pub struct Maker<'a, S> {
     pub(super) tails_bytes: u64,
     /// Descriptors for files that grow.
     pub(super) numbers: &'a mut Numbers,
+    /// The directory that was looked at last, and whether names stay in it.
+    append_only: Option<(PathBuf, bool)>,
 }
 
 /// The first name of an inode that has several, and what is known of it.
@@ -188,6 +192,7 @@ impl<'a, S: Source> Maker<'a, S> {
             grows,
             tails_bytes,
             numbers,
+            append_only: None,
         }
     }
 
@@ -224,6 +229,10 @@ impl<'a, S: Source> Maker<'a, S> {
     /// The same of what does not grow in place.
     pub(super) fn make_anew(&mut self, n: usize, put: &'a Put) -> Option<Made> {
         let temporary = self.names.fresh(&put.directory);
+        if self.is_append_only(&put.directory) {
+            let trouble = Err(io::Error::other(APPEND_ONLY));
+            self.concluded(&put.object, &temporary, &put.target(), trouble)?;
+        }
         self.unsynced.keep_names(self.beneath, &put.directory);
         let (object, target) = (&put.object, put.target());
         if let Some(small) = self.small(object, &temporary, &target, Some(n)) {
@@ -242,6 +251,19 @@ impl<'a, S: Source> Maker<'a, S> {
         };
         let complete = troubles(self.outcome) == before;
         made.map(|which| Made { temporary, which, complete, tail: None })
+    }
+
+    /// Whether what is made in a directory would stay there under its temporary name.
+    fn is_append_only(&mut self, directory: &Path) -> bool {
+        if let Some((last, known)) = &self.append_only
+            && last == directory
+        {
+            return *known;
+        }
+        // What cannot be looked at takes nothing either, and is told.
+        let known = self.beneath.is_append_only(directory).unwrap_or(false);
+        self.append_only = Some((directory.to_owned(), known));
+        known
     }
 
     /// Ends the directories that are open; what the outermost is.
