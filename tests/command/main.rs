@@ -6,6 +6,7 @@ mod calls;
 mod diff;
 mod ends;
 mod file;
+mod first_looks;
 mod fsck;
 mod gathered;
 mod guard;

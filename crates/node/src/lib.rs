@@ -29,6 +29,7 @@ mod agent;
 mod bytes;
 mod clock;
 mod copies;
+mod fetcher;
 mod names;
 #[allow(unsafe_code)]
 mod plain;
@@ -40,6 +41,7 @@ mod written;
 
 pub use clock::bridge;
 pub use copies::Copies;
+pub use fetcher::Fetcher;
 pub use husk_wire::AFAR;
 pub use serve::{CALL_BYTES_MAX, ask, kind_name, serve, tell_deaths};
 pub use told::{File, Kept, Told};

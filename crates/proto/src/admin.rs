@@ -40,6 +40,10 @@ Admin in admin, operations {
     lend_sockets = - { lends: bool } -> (),
         by pipe::set_lends;
 
+    /// There is a fetcher, with the rights of this user.
+    set_fetcher = - { uid: u32 } -> (),
+        by image::set_fetcher;
+
     /// How datagram sockets are set up.
     set_udp = - { udp: Udp } -> (),
         by image::set_udp;

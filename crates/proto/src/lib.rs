@@ -36,6 +36,7 @@ pub mod admin;
 pub mod descriptor;
 pub mod entry;
 pub mod epoll;
+pub mod fetch;
 pub mod flight;
 pub mod fs;
 pub mod image;

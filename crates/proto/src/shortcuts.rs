@@ -366,6 +366,10 @@ Shortcuts in shortcuts, looks {
     home_namespace = - {} -> u64 = 0,
         by image::home_namespace;
 
+    /// Whose rights the fetcher has; `None`: there is none.
+    fetcher = - {} -> Option<u32> = None,
+        by image::fetcher;
+
     /// Host directory where the host's objects behind FIFOs and sockets stand, absolute and with a
     /// slash at its end; nobody outside the image can enter it. Empty: there is none.
     private_path = - {} -> &[u8],

@@ -522,8 +522,14 @@ fn listing(path: &Path) -> io::Result<HashMap<OsString, There>> {
         if host::is_own(&name) {
             continue;
         }
-        // Gone meanwhile.
-        let Ok(found) = entry.metadata() else { continue };
+        let found = match entry.metadata() {
+            Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(problem);
+            }
+            // Gone meanwhile.
+            Err(_) => continue,
+            Ok(found) => found,
+        };
         let target = fs::read_link(entry.path()).unwrap_or_default();
         there.insert(name, There { found, target });
     }

@@ -23,12 +23,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::aid::Aid;
 use crate::copies::{Copies, Service};
+use crate::counter::Counter;
 use crate::dense::Dense;
 use crate::failure::Failure;
+use crate::fetcher;
 use crate::full::Full;
 use crate::holds::{self, Work as Kind};
 use crate::image::Image;
-use crate::lender::Lender;
+use crate::lender;
 use crate::limits;
 use crate::loads::Loads;
 use crate::neighbours::Neighbours;
@@ -68,7 +70,7 @@ pub struct Work {
     copies: Option<Copies>,
     service: Option<Service>,
     aid: Option<Aid>,
-    lender: Option<Lender>,
+    counters: Vec<Counter>,
     punch: Punch,
     dense: Dense,
     private: Option<Private>,
@@ -124,7 +126,7 @@ impl Work {
             copies,
             service,
             aid,
-            lender: None,
+            counters: Vec::new(),
             punch,
             dense,
             private,
@@ -169,7 +171,7 @@ impl Work {
             copies,
             service,
             aid,
-            lender: None,
+            counters: Vec::new(),
             punch,
             dense,
             private,
@@ -254,9 +256,11 @@ impl Work {
     pub fn serve(&mut self) {
         self.service = self.copies.take().map(|copies| copies.serve(&self.image.region));
         self.aid = Some(Aid::begin());
-        // Programs that are left over may go on between two services, and borrow.
-        if self.lender.is_none() {
-            self.lender = Lender::begin(&mut self.image.direct);
+        // Programs that are left over may go on between two services, and ask.
+        if self.counters.is_empty() {
+            let direct = &mut self.image.direct;
+            self.counters.extend(fetcher::begin(direct));
+            self.counters.extend(lender::begin(direct));
         }
         self.image.volumes.iter_mut().for_each(Volume::serve);
     }

@@ -17,6 +17,7 @@ use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::capability::{FOWNER, SETFCAP, SYS_ADMIN};
 use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, S_ISVTX};
 use husk_abi::{PAGE, PATH_MAX, nr};
+use husk_proto::fetch::Fetch;
 use husk_proto::fs::{Backing, Kind, SetExtended, Step, want};
 use husk_proto::{Errno, Inode, Result, Services, acl};
 
@@ -279,6 +280,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Takes the host object's attributes over. Done again from the start after a death.
     #[cold]
     pub(crate) fn take_over(&mut self, inode: Inode) -> Result<()> {
+        if self.sees_other_ids() {
+            return self.fetch(Fetch::Extended, inode, b"");
+        }
         self.memory.ready()?;
         let path = self.host_text(inode)?;
         let list = self.buffers.bounce.as_mut_ptr() as usize;

@@ -10,7 +10,8 @@
 //!
 //! Who asks has the rights that the image's mode gives. The host's may be another (`chmod`), and a
 //! directory is removed or moved without any: so what belongs to who asks is opened with its
-//! owner's rights where the host says `EACCES` (`Host::call_as_owner`).
+//! owner's rights where the host says `EACCES` (`Host::call_as_owner`). What that does not open, and
+//! what a user namespace shows otherwise, is asked for (`fetcher`).
 
 use crate::layout::{get16, get32, get64};
 use crate::{Client, Host, Memory, layout};
@@ -20,8 +21,9 @@ use husk_abi::sys::general::{
     S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
     STATX_BTIME,
 };
-use husk_abi::{PATH_MAX, nr};
+use husk_abi::{NAME_MAX, PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
+use husk_proto::fetch::Fetch;
 use husk_proto::fs::{Backing, HostIdentity, Imported, Kind, Place};
 use husk_proto::image::OWN_NAMES;
 use husk_proto::{Credentials, Description, Errno, Inode, Result, Services};
@@ -86,6 +88,9 @@ impl Fact {
     }
 }
 
+const UNSEEN: HostIdentity =
+    HostIdentity { device: 0, inode: 0, size: 0, modified_ns: 0, changed_ns: 0 };
+
 const NO_FACT: Fact = Fact {
     name: (0, 0),
     target: (0, 0),
@@ -93,7 +98,7 @@ const NO_FACT: Fact = Fact {
     mode: 0,
     uid: 0,
     gid: 0,
-    identity: HostIdentity { device: 0, inode: 0, size: 0, modified_ns: 0, changed_ns: 0 },
+    identity: UNSEEN,
     accessed_ns: 0,
     born_ns: 0,
     blocks_512: 0,
@@ -137,14 +142,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some(origin) = attributes.origin else {
             return self.services.import_done(directory);
         };
+        if self.sees_other_ids() && self.fetch(Fetch::List, directory, b"").is_ok() {
+            return Ok(());
+        }
         let owner = attributes.step.uid;
-        let fd = self.open_owned(owner, origin, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)?;
+        let flags = O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+        let fd = match self.open_owned(owner, origin, flags) {
+            Err(Errno::EACCES) if self.may_lack_rights() => {
+                return self.fetch_instead(directory);
+            }
+            other => other?,
+        };
         self.lower.lists_own = self.is_owner(owner);
         let lists = self.import_lists(directory, Some(fd));
         let result = lists.and_then(|()| self.import_listing(directory, fd));
         self.lower.lists_own = false;
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
-        if result? { self.services.import_done(directory) } else { Ok(()) }
+        match result {
+            // What is this one's right to see is not what there is.
+            Err(Errno::EACCES) => self.fetch_instead(directory),
+            other if other? => self.services.import_done(directory),
+            _ => Ok(()),
+        }
     }
 
     /// A directory the caller may search but not list: reads the one name `walk[start..end]`.
@@ -155,12 +174,27 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         w: usize,
         (start, end): (usize, usize),
     ) -> Result<()> {
-        let origin = self.services.attributes(directory)?.origin.ok_or(Errno::EACCES)?;
-        self.import_lists(directory, None)?;
-        let fd = self.open_origin(origin, O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC)?;
         let length = end - start;
+        if self.sees_other_ids() {
+            let mut name = [0; NAME_MAX];
+            name[..length].copy_from_slice(&self.buffers.walks[w].text[start..end]);
+            if self.fetch(Fetch::Name, directory, &name[..length]).is_ok() {
+                return Ok(());
+            }
+        }
         self.buffers.bounce[..length].copy_from_slice(&self.buffers.walks[w].text[start..end]);
+        self.import_named(directory, length)
+    }
+
+    /// The same of the name in the first `length` bytes of `bounce`.
+    pub(crate) fn import_named(&mut self, directory: Inode, length: usize) -> Result<()> {
+        let origin = self.services.attributes(directory)?.origin.ok_or(Errno::EACCES)?;
+        let mut name = [0; NAME_MAX];
+        name[..length].copy_from_slice(&self.buffers.bounce[..length]);
+        self.import_lists(directory, None)?;
+        self.buffers.bounce[..length].copy_from_slice(&name[..length]);
         self.buffers.bounce[length] = 0;
+        let fd = self.open_origin(origin, O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC)?;
         let result = self.import_fact(directory, fd, length);
         self.host.call(nr::close, [fd, 0, 0, 0, 0, 0]);
         match result {
@@ -173,6 +207,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let device = self.host_fact(fd, None)?.identity.device;
         let name = self.buffers.bounce.as_ptr() as usize;
         let mut fact = self.host_fact(fd, Some(name))?;
+        self.own_ids(&mut fact)?;
         if fact.identity.device != device && fact.kind != Kind::Symlink {
             fact.kind = Kind::Portal;
         }
@@ -300,7 +335,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 continue;
             }
             let name = self.buffers.bounce[start..].as_ptr() as usize;
-            let Ok(mut fact) = self.host_fact(fd, Some(name)) else { continue };
+            let number = get64(&self.buffers.bounce, start - 19);
+            let listed =
+                self.listed_fact(fd, name, HostIdentity { device, inode: number, ..UNSEEN });
+            let Some(mut fact) = listed? else { continue };
             if self.buffers.bounce[start..end] == *REMEMBERED && fact.kind == Kind::File {
                 self.ask_to_remember(directory, &fact);
             }
@@ -309,7 +347,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             fact.name = (start, end);
             if fact.kind == Kind::Symlink {
-                let Ok(size) = self.host_link(fd, name, targets) else { continue };
+                let size = match self.host_link(fd, name, targets) {
+                    Err(Errno::EACCES) => return Err(Errno::EACCES),
+                    Err(_) => continue,
+                    Ok(size) => size,
+                };
                 fact.target = (targets, targets + size);
                 targets += size;
             }
@@ -317,6 +359,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             count += 1;
         }
         self.offer(directory, &facts[..count])
+    }
+
+    /// What a listing's name is; `None`: it is gone. `EACCES`: it is there, and not to be seen. Then
+    /// the fetcher says that it is, and no more.
+    fn listed_fact(
+        &mut self,
+        fd: usize,
+        name: usize,
+        identity: HostIdentity,
+    ) -> Result<Option<Fact>> {
+        match self.host_fact(fd, Some(name)) {
+            Err(Errno::EACCES) if self.lower.is_fetcher => Ok(Some(Fact { identity, ..NO_FACT })),
+            Err(Errno::EACCES) => Err(Errno::EACCES),
+            Err(_) => Ok(None),
+            Ok(mut fact) => self.own_ids(&mut fact).map(|()| Some(fact)),
+        }
     }
 
     /// What an index of git says now decides at write-back who has changed more of it.
@@ -459,7 +517,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     #[cold]
     fn renew_changed(&mut self, inode: Inode, fd: usize) -> Result<()> {
-        let fact = self.host_fact(fd, None)?;
+        if self.sees_other_ids() && self.fetch(Fetch::Renew, inode, b"").is_ok() {
+            return Ok(());
+        }
+        let mut fact = self.host_fact(fd, None)?;
+        if self.own_ids(&mut fact).is_err() {
+            let known = self.services.step(inode)?;
+            (fact.uid, fact.gid) = (known.uid, known.gid);
+        }
         self.services.renew(inode, &fact.imported(b"", b""), false).map(|_| ())
     }
 

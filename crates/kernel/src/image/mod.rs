@@ -71,6 +71,8 @@ const TOO_LONG: u32 = 45;
 const NAMESPACE: u32 = 44;
 /// How datagram sockets are set up (`Udp`).
 const UDP: u32 = 46;
+/// Whose rights the fetcher has, plus one; 0: there is none.
+const FETCHER: u32 = 47;
 /// Which node this is (0: the home of all names), length of where that listens, and the text.
 const NODE: u32 = 57;
 /// The supervisor of that home; how many nodes there are (at home, 0: one), and whose turn it is.
@@ -282,6 +284,17 @@ pub fn home_namespace(kernel: &Kernel) -> u64 {
 /// `Image::note_home_namespace`. Who comes second says the same.
 pub fn note_home_namespace(kernel: &Kernel, number: u64) {
     kernel.session.region.store(fixed(kernel, NAMESPACE), number);
+}
+
+/// `Image::fetcher`.
+pub fn fetcher(kernel: &Kernel) -> Option<u32> {
+    let uid = kernel.session.region.load(fixed(kernel, FETCHER)).checked_sub(1)?;
+    u32::try_from(uid).ok()
+}
+
+/// Says that there is one (the supervisor, which alone writes this word).
+pub fn set_fetcher(kernel: &Kernel, uid: u32) {
+    kernel.session.region.store(fixed(kernel, FETCHER), u64::from(uid) + 1);
 }
 
 /// `Image::copies_path`.
