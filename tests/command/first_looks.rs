@@ -123,7 +123,8 @@ chown -R 0:0 theirs; chmod 755 theirs";
     assert!(made.status.success(), "{}", made.shown());
     let script = r#"
 ls > /dev/null
-unshare -Urm bash -c 'mount -t tmpfs none /dev/shm; ls own; ls theirs || echo not known' 2> /dev/null
+work='mount -t tmpfs none /dev/shm; ls own; ls theirs || echo not known'
+unshare -Urm bash -c "$work" 2> /dev/null
 stat -c '%u %n' own/f theirs/f"#;
     let command = as_nobody(&husk(&["--memory", "64M"], &["bash", "-c", script]));
     let done = run(&scratch, &tree, command);
@@ -151,4 +152,59 @@ fn names_that_the_image_s_own_user_may_only_list_are_listed() {
     }
     let script = "ls l; cat l/x 2> /dev/null; echo $?; rm -rf l2 2> /dev/null; echo $?; ls l2";
     the_same("first-listing-own", true, LISTED, script);
+}
+
+/// As entrypoints of containers do: `chown -R`, then the service as its user.
+#[test]
+fn who_is_given_a_host_file_in_the_image_reads_and_writes_it() {
+    if !is_root() {
+        return;
+    }
+    let made = r#"
+for n in 1 2 3 4 5; do echo x > o$n; chmod 600 o$n; done; cp /bin/echo program; chmod 700 program
+mkdir -m 700 dd; echo x > dd/f; mkdir d0; echo x > d0/f; chown -R 65534 d0; chmod 0 d0"#;
+    let script = r#"
+chown 65534 o1; as cat o1; chown 65534 o2; as sh -c 'echo y >> o2'; as cat o3 2> /dev/null; echo $?
+chmod 666 o3; as cat o3; chmod 666 o4; as sh -c 'echo y >> o4; cat o4'; chown -R 65534 dd
+as sh -c 'cat dd/f; ls dd; cd dd && cat f; echo y > g'; as sh -c 'chmod 700 d0; echo y >> d0/f'
+chgrp 65534 o5; chmod 640 o5; as cat o5; as sh -c 'echo z >> o5' 2> /dev/null; echo $?
+chmod 755 program; as ./program ran; as sh -c 'exec 3< o3; readlink /proc/self/fd/3' | grep -c o3
+"#;
+    the_same("first-given", false, made, script);
+}
+
+#[test]
+fn what_a_user_may_write_and_not_read_is_appended_to() {
+    if !is_root() {
+        return;
+    }
+    let made = "echo x > drop; chmod 642 drop; echo x > kept; chmod 640 kept";
+    let script = r#"
+as sh -c 'echo more >> drop'; echo $?; as cat drop 2> /dev/null; echo $?
+as sh -c 'echo more >> kept' 2> /dev/null; echo $?; cat drop kept"#;
+    the_same("first-append", false, made, script);
+}
+
+/// Its bytes would have to be taken into the image, which nobody there may do.
+#[test]
+fn what_the_image_s_own_user_may_write_and_not_read_is_only_replaced() {
+    if against_native() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("first-unread");
+    for above in scratch.path().ancestors().take(3) {
+        open_to_all(above);
+    }
+    let tree = scratch.fresh("tree");
+    open_to_all(&tree);
+    give_to_nobody(&tree);
+    let made = "echo x > drop; echo x > other; chmod 642 drop other";
+    let made = run(&scratch, &tree, shell(&["bash", "-e"], made));
+    assert!(made.status.success(), "{}", made.shown());
+    let script = "echo more >> drop; echo $?; echo new > other; echo $?";
+    let command = as_nobody(&husk(&["--memory", "64M"], &["bash", "-c", script]));
+    let done = run(&scratch, &tree, command);
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "1\n0\n", "{}", done.shown());
+    let left = run(&scratch, &tree, shell(&["bash"], "cat drop other"));
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "x\nnew\n", "{}", left.shown());
 }

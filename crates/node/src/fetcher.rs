@@ -1,12 +1,14 @@
 //! The client of the supervisor's fetcher, which looks at the host for programs of an image that
 //! may not, or would see the ids of another user namespace (`docs/adr/0091`).
 
+use std::os::fd::OwnedFd;
+
 use husk_carrier::Direct;
 use husk_client::{Buffers, Client};
-use husk_proto::Errno;
-use husk_proto::fetch::Fetch;
+use husk_proto::fetch::{Fetch, Request};
+use husk_proto::{Credentials, Errno};
 
-use crate::plain::Plain;
+use crate::plain::{Plain, owned};
 
 /// One thread's; it answers for as long as its process lives.
 pub struct Fetcher {
@@ -20,14 +22,23 @@ impl Fetcher {
         Fetcher { client: Client::new(direct, Plain, Plain, buffers) }
     }
 
-    /// Does what a request asks for.
-    pub fn answer(&mut self, request: &[u8]) -> Result<(), Errno> {
-        let (what, inode, name) = Fetch::decode(request).ok_or(Errno::EINVAL)?;
+    /// Does what a request of `who` asks for; the descriptor that it asks for.
+    pub fn answer(
+        &mut self,
+        request: &[u8],
+        who: &Credentials<'_>,
+    ) -> Result<Option<OwnedFd>, Errno> {
+        let Request { what, inode, name } = Fetch::decode(request).ok_or(Errno::EINVAL)?;
         match what {
-            Fetch::List => self.client.fetch_list(inode),
-            Fetch::Name => self.client.fetch_name(inode, name),
-            Fetch::Renew => self.client.fetch_renewed(inode),
-            Fetch::Extended => self.client.fetch_extended(inode),
+            Fetch::List => self.client.fetch_list(inode)?,
+            Fetch::Name => self.client.fetch_name(inode, name)?,
+            Fetch::Renew => self.client.fetch_renewed(inode)?,
+            Fetch::Extended => self.client.fetch_extended(inode)?,
+            Fetch::Open(flags) => {
+                let fd = self.client.fetch_opened(inode, flags, who)?;
+                return Ok(Some(owned(fd)));
+            }
         }
+        Ok(None)
     }
 }

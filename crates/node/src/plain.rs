@@ -1,5 +1,7 @@
 //! Host and memory for the part of the client that reads the host's side of an overlay.
 
+use std::os::fd::{FromRawFd, OwnedFd};
+
 use husk_abi::{Errno, nr};
 use husk_client::{Host, Mapping, Memory};
 use husk_proto::Inode;
@@ -28,6 +30,12 @@ pub fn take_short_turns() {
         // SAFETY: the host reads what it has just written.
         unsafe { husk_host::syscall(nr::sched_setattr, [0, place, 0, 0, 0, 0]) };
     }
+}
+
+/// A descriptor that the client has opened for its caller.
+pub fn owned(fd: usize) -> OwnedFd {
+    // SAFETY: nobody else knows it.
+    unsafe { OwnedFd::from_raw_fd(fd as i32) }
 }
 
 impl Host for Plain {

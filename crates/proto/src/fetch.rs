@@ -2,8 +2,8 @@
 //! rights of the image's user, in the image's user namespace (`docs/adr/0091`).
 //!
 //! ```text
-//!   request: what (1 byte), 7 zeros, the inode (8), a name (`Name` alone)
-//!   answer:  one byte, 0 or an error number
+//!   request: what (1 byte), 3 zeros, flags (4, `Open` alone), the inode (8), a name (`Name` alone)
+//!   answer:  one byte, 0 or an error number; with `Open` a descriptor
 //! ```
 
 use crate::Inode;
@@ -24,27 +24,54 @@ pub enum Fetch {
     Renew,
     /// Its extended attributes.
     Extended,
+    /// A descriptor of a file, to be read, with these flags of `open`.
+    Open(u32),
+}
+
+/// What a request says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// What is asked for.
+    pub what: Fetch,
+    /// Of which inode.
+    pub inode: Inode,
+    /// Of `Name`.
+    pub name: &'a [u8],
 }
 
 impl Fetch {
-    const ALL: [Fetch; 4] = [Fetch::List, Fetch::Name, Fetch::Renew, Fetch::Extended];
-
     /// The request of this for `inode`.
     pub fn encode(self, inode: Inode) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
-        bytes[0] = self as u8;
+        let (code, flags) = match self {
+            Fetch::List => (0, 0),
+            Fetch::Name => (1, 0),
+            Fetch::Renew => (2, 0),
+            Fetch::Extended => (3, 0),
+            Fetch::Open(flags) => (4, flags),
+        };
+        bytes[0] = code;
+        bytes[4..8].copy_from_slice(&flags.to_le_bytes());
         bytes[8..12].copy_from_slice(&inode.number.to_le_bytes());
         bytes[12..].copy_from_slice(&inode.generation.to_le_bytes());
         bytes
     }
 
-    /// What a request asks for, of which inode, and its name.
-    pub fn decode(request: &[u8]) -> Option<(Fetch, Inode, &[u8])> {
+    /// What a request says, if it is one.
+    pub fn decode(request: &[u8]) -> Option<Request<'_>> {
         let (head, name) = request.split_first_chunk::<REQUEST_BYTES>()?;
         let word = |at: usize| Some(u32::from_le_bytes(*head.get(at..)?.first_chunk()?));
         let inode = Inode { number: word(8)?, generation: word(12)? };
-        let what = *Fetch::ALL.get(usize::from(head[0]))?;
-        (name.is_empty() != (what == Fetch::Name)).then_some((what, inode, name))
+        let what = match head[0] {
+            0 => Fetch::List,
+            1 => Fetch::Name,
+            2 => Fetch::Renew,
+            3 => Fetch::Extended,
+            4 => Fetch::Open(word(4)?),
+            _ => return None,
+        };
+        let whole = name.is_empty() != (what == Fetch::Name);
+        whole.then_some(Request { what, inode, name })
     }
 }
 
@@ -55,14 +82,15 @@ mod tests {
     #[test]
     fn a_request_says_what_it_was_made_of_and_a_broken_one_nothing() {
         let inode = Inode { number: 7, generation: 0x0102_0304 };
-        for what in Fetch::ALL {
+        let all = [Fetch::List, Fetch::Name, Fetch::Renew, Fetch::Extended, Fetch::Open(0x8000)];
+        for what in all {
             let mut request = what.encode(inode).to_vec();
             if what == Fetch::Name {
                 assert_eq!(Fetch::decode(&request), None);
                 request.extend(b"name");
             }
             let name: &[u8] = if what == Fetch::Name { b"name" } else { b"" };
-            assert_eq!(Fetch::decode(&request), Some((what, inode, name)));
+            assert_eq!(Fetch::decode(&request), Some(Request { what, inode, name }));
             request[0] = 200;
             assert_eq!(Fetch::decode(&request), None);
             assert_eq!(Fetch::decode(&request[..15]), None);

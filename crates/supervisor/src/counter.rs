@@ -22,7 +22,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
-    SocketAddrUnix, SocketFlags, SocketType, sockopt,
+    SocketAddrUnix, SocketFlags, SocketType, UCred, sockopt,
 };
 
 use crate::image::attach;
@@ -45,14 +45,14 @@ pub struct Counter {
 
 impl Counter {
     /// Opens one with this name. `make` is given the thread's way to the image, and makes what
-    /// answers requests; another way is there to look at who has asked.
+    /// answers requests, and is told who asks; another way is there to look at who has asked.
     pub fn open<A>(
         private: &[u8],
         name: &[u8],
         make: impl FnOnce(Direct) -> A + Send + 'static,
     ) -> Option<Counter>
     where
-        A: FnMut(&[u8]) -> Result<Option<OwnedFd>>,
+        A: FnMut(&[u8], UCred) -> Result<Option<OwnedFd>>,
     {
         let listener = Arc::new(listen(private, name).ok()?);
         let stop = Arc::new(AtomicBool::new(false));
@@ -97,7 +97,7 @@ fn serve(
     direct: &Direct,
     listener: &OwnedFd,
     stop: &AtomicBool,
-    mut answer: impl FnMut(&[u8]) -> Result<Option<OwnedFd>>,
+    mut answer: impl FnMut(&[u8], UCred) -> Result<Option<OwnedFd>>,
 ) {
     while !stop.load(Ordering::Relaxed) {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
@@ -111,7 +111,7 @@ fn serve(
 fn serve_one(
     direct: &Direct,
     stream: &OwnedFd,
-    answer: &mut impl FnMut(&[u8]) -> Result<Option<OwnedFd>>,
+    answer: &mut impl FnMut(&[u8], UCred) -> Result<Option<OwnedFd>>,
 ) -> Result<()> {
     sockopt::set_socket_timeout(stream, sockopt::Timeout::Recv, Some(PATIENCE))?;
     let mut request = [0u8; REQUEST_BYTES_MAX];
@@ -120,7 +120,10 @@ fn serve_one(
         return Ok(());
     }
     let request = &request[..length];
-    let got = if is_of_image(direct, stream) { answer(request) } else { Err(Errno::PERM) };
+    let got = match sockopt::socket_peercred(stream) {
+        Ok(who) if is_of_image(direct, who) => answer(request, who),
+        _ => Err(Errno::PERM),
+    };
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut room);
     let along = got.as_ref().ok().and_then(Option::as_ref).map(|fd| [fd.as_fd()]);
@@ -137,8 +140,7 @@ fn serve_one(
 }
 
 /// Invariant 1.
-fn is_of_image(direct: &Direct, stream: &OwnedFd) -> bool {
-    let Ok(who) = sockopt::socket_peercred(stream) else { return false };
+fn is_of_image(direct: &Direct, who: UCred) -> bool {
     let (asker, mut known) = (who.pid.as_raw_pid().cast_unsigned(), false);
     direct.each_pid(&mut |pid| known |= pid == asker);
     known

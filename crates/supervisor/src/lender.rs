@@ -34,7 +34,7 @@ pub fn begin(direct: &mut Direct) -> Option<Counter> {
         return None;
     }
     let lend = |direct: Direct| {
-        move |request: &[u8]| {
+        move |request: &[u8], _| {
             let lane = request.try_into().map_err(|_| Errno::INVAL)?;
             socket_of(&direct, Pipe(u32::from_le_bytes(lane))).map(Some)
         }

@@ -346,7 +346,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return value(u64::from(fd));
         }
         let fd = match self.open_unlinked(origin, flags) {
-            Err(Errno::EACCES) => self.open_owned(a.step.uid, origin, flags | O_NOFOLLOW)?,
+            Err(Errno::EACCES) => {
+                self.open_allowed((a.step.inode, a.step.uid), origin, flags | O_NOFOLLOW)?
+            }
             other => other?,
         };
         if let Err(errno) = self.renew_from(a.step.inode, origin, fd) {

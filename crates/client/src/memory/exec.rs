@@ -105,8 +105,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut unreadable = false;
         let (target_kind, identity) = match (attributes.backing, attributes.origin) {
             (Backing::Host, Some(origin)) => {
-                let owner = attributes.step.uid;
-                let fd = match self.open_owned(owner, origin, O_NOFOLLOW | O_CLOEXEC) {
+                let (owner, flags) = (step.uid, O_NOFOLLOW | O_CLOEXEC);
+                let opened = match self.open_owned(owner, origin, flags) {
+                    Err(Errno::EACCES) if self.permit(step, want::READ).is_ok() => {
+                        self.open_fetched(step.inode, flags)
+                    }
+                    other => other,
+                };
+                let fd = match opened {
                     Err(Errno::EACCES) => {
                         unreadable = true;
                         self.open_origin(origin, O_NOFOLLOW | O_PATH | O_CLOEXEC)?

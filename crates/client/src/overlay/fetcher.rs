@@ -14,11 +14,19 @@
 //! 2. What one program may not see is for nobody "not there".
 
 use super::lower::Fact;
+use crate::buffers::Identity;
 use crate::{Client, Host, Memory};
-use husk_abi::NAME_MAX;
+use husk_abi::sys::general::{
+    F_DUPFD, F_DUPFD_CLOEXEC, O_APPEND, O_CLOEXEC, O_NOATIME, O_NONBLOCK, O_PATH, O_SYNC,
+};
+use husk_abi::{NAME_MAX, nr};
 use husk_proto::fetch::{FETCHER, Fetch, REQUEST_BYTES};
+use husk_proto::fs::{Backing, Kind, Origin, want};
 use husk_proto::namespace::NOBODY;
-use husk_proto::{Errno, Inode, Result, Services};
+use husk_proto::{Credentials, Errno, Inode, Result, Services};
+
+/// Flags that a program may want of a file that the fetcher opens, beside `O_CLOEXEC`.
+const OPEN_FLAGS: u32 = O_APPEND | O_NOATIME | O_NONBLOCK | O_SYNC;
 
 /// Longest wait for an answer: a directory may be a long one, on a slow file system.
 const PATIENCE_S: u64 = 30;
@@ -52,6 +60,69 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.take_over(inode)
     }
 
+    /// Opens a file of the host to be read, which the image lets `who` read or write. It is the one
+    /// that was looked at: what stands in its place since has its own rights.
+    pub fn fetch_opened(
+        &mut self,
+        inode: Inode,
+        flags: u32,
+        who: &Credentials<'_>,
+    ) -> Result<usize> {
+        self.lower.is_fetcher = true;
+        let attributes = self.services.attributes(inode)?;
+        let origin = attributes.origin.ok_or(Errno::ESTALE)?;
+        if attributes.backing != Backing::Host || attributes.step.kind != Kind::File {
+            return Err(Errno::ESTALE);
+        }
+        self.become_asker(who);
+        let (reads, step) = (self.permit(&attributes.step, want::READ), &attributes.step);
+        let may = reads.or_else(|_| self.permit(step, want::WRITE));
+        self.forget_identity();
+        may?;
+        // Nobody waits for what may be a FIFO by now.
+        let place = self.open_unlinked(origin, O_PATH | O_CLOEXEC)?;
+        let opened = self.reopen(place, origin, flags);
+        self.host_close(place as u32);
+        opened
+    }
+
+    fn reopen(&mut self, place: usize, origin: Origin, flags: u32) -> Result<usize> {
+        let (seen, fact) = (self.services.host_identity(origin)?, self.host_fact(place, None)?);
+        let found = fact.identity;
+        if fact.kind != Kind::File || (seen.device, seen.inode) != (found.device, found.inode) {
+            return Err(Errno::EACCES);
+        }
+        let path = husk_abi::proc::descriptor(place as u32);
+        self.host_open(path.as_ptr() as usize, flags & OPEN_FLAGS | O_CLOEXEC)
+    }
+
+    fn become_asker(&mut self, who: &Credentials<'_>) {
+        let groups = who.groups.len().min(self.buffers.groups.list.len());
+        self.buffers.groups.list[..groups].copy_from_slice(&who.groups[..groups]);
+        let (uid, gid, capabilities) = (who.uid, who.gid, who.capabilities);
+        let known = Identity { known: true, uid, gid, capabilities, groups, ..Identity::default() };
+        self.identity = known;
+    }
+
+    /// Has the fetcher open a file of the host to be read, which the image lets this program read,
+    /// or write: at the lowest number.
+    #[cold]
+    pub(crate) fn open_fetched(&mut self, inode: Inode, flags: u32) -> Result<usize> {
+        if !self.may_lack_rights() {
+            return Err(Errno::EACCES);
+        }
+        let got = match self.ask_fetcher(&Fetch::Open(flags).encode(inode)) {
+            Ok(Some(got)) => got,
+            Ok(None) => return Err(Errno::EMFILE),
+            Err(errno @ (Errno::ESTALE | Errno::EMFILE | Errno::ENFILE)) => return Err(errno),
+            Err(_) => return Err(Errno::EACCES),
+        };
+        let how = if flags & O_CLOEXEC != 0 { F_DUPFD_CLOEXEC } else { F_DUPFD };
+        let lowest = self.host.call(nr::fcntl, [got as usize, how as usize, 0, 0, 0, 0]);
+        self.host_close(got);
+        Errno::check(lowest).map(|fd| fd as usize)
+    }
+
     /// Whether what the host shows of ids is not what the image has.
     pub(crate) fn sees_other_ids(&mut self) -> bool {
         self.identify();
@@ -75,10 +146,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut request = [0; REQUEST_BYTES + NAME_MAX];
         request[..REQUEST_BYTES].copy_from_slice(&what.encode(inode));
         request[REQUEST_BYTES..][..name.len()].copy_from_slice(name);
-        self.with_server(FETCHER, PATIENCE_S, |client, fd| {
-            client.ask_server(fd, &request[..REQUEST_BYTES + name.len()])?;
-            client.answer(fd).map(|_| ())
-        })
+        self.ask_fetcher(&request[..REQUEST_BYTES + name.len()]).map(|_| ())
+    }
+
+    /// `EACCES`: it is not in reach.
+    fn ask_fetcher(&self, request: &[u8]) -> Result<Option<u32>> {
+        let mut reached = false;
+        let answer = self.with_server(FETCHER, PATIENCE_S, |client, fd| {
+            reached = true;
+            client.ask_server(fd, request)?;
+            client.answer(fd)
+        });
+        if reached { answer } else { Err(Errno::EACCES) }
     }
 
     /// Has it list a directory that says `EACCES` here.

@@ -10,8 +10,8 @@
 //!
 //! Who asks has the rights that the image's mode gives. The host's may be another (`chmod`), and a
 //! directory is removed or moved without any: so what belongs to who asks is opened with its
-//! owner's rights where the host says `EACCES` (`Host::call_as_owner`). What that does not open, and
-//! what a user namespace shows otherwise, is asked for (`fetcher`).
+//! owner's rights where the host says `EACCES` (`Host::call_as_owner`). What that does not open,
+//! and what a user namespace shows otherwise, is asked for (`fetcher`).
 
 use crate::layout::{get16, get32, get64};
 use crate::{Client, Host, Memory, layout};
@@ -246,18 +246,35 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    /// The same of what the image lets this program have.
+    pub(crate) fn open_allowed(
+        &mut self,
+        (inode, owner): (Inode, u32),
+        origin: husk_proto::fs::Origin,
+        flags: u32,
+    ) -> Result<usize> {
+        match self.open_owned(owner, origin, flags) {
+            Err(Errno::EACCES) => self.open_fetched(inode, flags),
+            other => other,
+        }
+    }
+
     /// Opens a host file that is to be copied. The copy is no access that its times should show,
     /// which only its owner can ask for.
-    fn open_to_copy(&mut self, owner: u32, origin: husk_proto::fs::Origin) -> Result<usize> {
+    fn open_to_copy(
+        &mut self,
+        (inode, owner): (Inode, u32),
+        origin: husk_proto::fs::Origin,
+    ) -> Result<usize> {
         const FLAGS: u32 = O_NOFOLLOW | O_CLOEXEC;
         self.identify();
         if owner == self.identity.uid && !self.identity.foreign {
-            let opened = self.open_owned(owner, origin, FLAGS | O_NOATIME);
+            let opened = self.open_allowed((inode, owner), origin, FLAGS | O_NOATIME);
             if opened != Err(Errno::EPERM) {
                 return opened;
             }
         }
-        self.open_owned(owner, origin, FLAGS)
+        self.open_allowed((inode, owner), origin, FLAGS)
     }
 
     /// Whether who asks owns what `owner` does, and has no rights over files but an owner's.
@@ -361,8 +378,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.offer(directory, &facts[..count])
     }
 
-    /// What a listing's name is; `None`: it is gone. `EACCES`: it is there, and not to be seen. Then
-    /// the fetcher says that it is, and no more.
+    /// What a listing's name is; `None`: it is gone. `EACCES`: it is there, and not to be seen.
+    /// Then the fetcher says that it is, and no more.
     fn listed_fact(
         &mut self,
         fd: usize,
@@ -482,7 +499,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if keep == 0 {
             return self.take_capabilities_over(inode);
         }
-        let fd = self.open_to_copy(owner, origin)?;
+        let fd = self.open_to_copy((inode, owner), origin)?;
         let result = self.renew_from(inode, origin, fd).and_then(|found| {
             self.take_capabilities_from(inode, fd)?;
             if found.size <= SHORT_BYTES && found.allocated >= found.size {
