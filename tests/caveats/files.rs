@@ -515,6 +515,25 @@ except OSError as error:
 }
 
 #[test]
+fn after_chroot_names_of_an_overlay_lead_there_all_the_same() {
+    if !rustix::process::getuid().is_root() {
+        println!("NOT RUN: only root may change its root: chroot");
+        return;
+    }
+    let script = "
+import os, tempfile
+work, root = os.getcwd(), tempfile.mkdtemp(dir='/var/tmp')
+if os.fork() == 0:
+    os.chroot(root)
+    print(os.path.exists(work + '/file'), flush=True)
+    os._exit(0)
+os.wait()
+os.rmdir(root)
+";
+    Difference { script, linux: Some("False\n"), husk: "True\n" }.check("chroot", one_file);
+}
+
+#[test]
 fn an_overlay_is_a_file_system_of_its_own() {
     let script = "
 import ctypes, errno, os, struct

@@ -7,6 +7,7 @@ mod diff;
 mod ends;
 mod file;
 mod first_looks;
+mod flags;
 mod fsck;
 mod gathered;
 mod guard;

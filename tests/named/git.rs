@@ -71,16 +71,17 @@ fn the_index_that_the_image_has_seen_first_tells_a_refresh_outside_too() {
     if against_native() {
         return;
     }
-    let images = repository("git-first");
-    images.up("ci");
-    images.script("ci", "git status --short");
-    // What was asked for is granted in turn, and an end looks at all that is left.
-    images.done(&["sync", "ci"]);
-    images.script("ci", "git log --oneline; /bin/true");
-    on_host(&images, REFRESHED);
-    images.script("ci", "echo 1 >> file-1; git commit -qam change-1");
-    assert_eq!(images.down("ci"), "");
-    assert_eq!(on_host(&images, "git status --short; git log --oneline | wc -l"), "2\n");
+    // The index is looked at before the first command that lists its directory goes on: the
+    // refresh outside may come right behind it.
+    for n in 0..6 {
+        let images = repository(&format!("git-first-{n}"));
+        images.up("ci");
+        images.script("ci", "git status --short");
+        on_host(&images, REFRESHED);
+        images.script("ci", "echo 1 >> file-1; git commit -qam change-1");
+        assert_eq!(images.down("ci"), "");
+        assert_eq!(on_host(&images, "git status --short; git log --oneline | wc -l"), "2\n");
+    }
 }
 
 #[test]

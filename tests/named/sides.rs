@@ -316,3 +316,27 @@ fn what_vim_has_not_saved_is_recovered_on_the_side_where_it_was_edited_and_on_th
     assert_eq!(on_host(&images, &recover("file")), "first\ninside\n");
     assert!(on_host(&images, &recover("other")).contains("outside\n"));
 }
+
+#[test]
+fn a_name_that_has_gone_outside_is_in_nobodys_way() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("sides-gone");
+    for name in ["open", "directory", "fifo", "changed"] {
+        std::fs::write(images.work.join(name), "locked\n").expect("a file");
+    }
+    images.up("ci");
+    images.script("ci", "ls; echo more >> changed");
+    for name in ["open", "directory", "fifo", "changed"] {
+        std::fs::remove_file(images.work.join(name)).expect("it was there");
+    }
+    images.script(
+        "ci",
+        "python3 -c \"import os; os.write(os.open('open', os.O_CREAT | os.O_EXCL | os.O_WRONLY), \
+         b'mine')\"; mkdir directory; mkfifo fifo; ! mkdir changed 2> /dev/null; rm changed",
+    );
+    images.down("ci");
+    assert_eq!(std::fs::read_to_string(images.work.join("open")).expect("new"), "mine");
+    assert!(images.work.join("directory").is_dir() && images.work.join("fifo").exists());
+}

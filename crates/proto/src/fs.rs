@@ -88,6 +88,12 @@ impl HostIdentity {
     pub const fn recorded(self) -> HostIdentity {
         HostIdentity { device: self.device ^ 1 << 63, ..self }
     }
+
+    /// By what it is known that the supervisor has looked at the file with this identity
+    /// (`request_remembered`).
+    pub const fn remembered(self) -> HostIdentity {
+        HostIdentity { device: self.device ^ 1 << 62, ..self }
+    }
 }
 
 /// One step of a path walk: what the walk needs, read in one consistent look.

@@ -122,7 +122,8 @@ Image in image, operations {
     request_rewrite = - { file: &HostIdentity, path: &[u8] } -> (),
         by image::copies::request_rewrite;
 
-    /// Asks that the host file at `path` be looked at, by the queue of `request_rewrite`.
+    /// Asks that the host file at `path` be looked at, by the queue of `request_rewrite`. Then its
+    /// `remembered` identity is `Ready`, or `Plain` where another file is there by now.
     request_remembered = - { file: &HostIdentity, path: &[u8] } -> () = (),
         by image::copies::request_remembered;
 

@@ -4,8 +4,11 @@
 //! ```text
 //!   at the start   copies on disk -> announced; this machine's loader and C library, and the
 //!                  command itself -> made if missing (once in a machine's life, some 100 ms)
-//!   meanwhile      a thread takes wishes (`next_wish`), makes copies, announces them
+//!   meanwhile      a thread takes wishes (`next_wish`) and remembers at once what it is asked to;
+//!                  another one makes copies, and announces them
 //! ```
+//!
+//! What is to be remembered cannot wait for a copy: the file may be another one by then.
 //!
 //! A wish for a copy of a program that gains rights when it starts says that it runs natively:
 //! there is no copy, but a note for the user, once.
@@ -16,8 +19,8 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -96,13 +99,24 @@ impl Copies {
             // Without a way to the image wishes stay wishes: calls are trapped.
             let Ok(mut direct) = attach() else { return };
             holds::work(&direct, Work::Programs);
-            while !told.load(Ordering::Relaxed) {
-                if !serve_one(self.store.as_ref(), region.as_ref(), &mut direct) {
-                    thread::sleep(LOOK);
+            thread::scope(|scope| {
+                let (send, receive) = mpsc::channel();
+                let (store, region, told) = (self.store.as_ref(), region.as_ref(), &*told);
+                scope.spawn(move || make_copies(store, region, &receive, told));
+                while !told.load(Ordering::Relaxed) {
+                    match next_errand(&mut direct) {
+                        Some(errand) => errand.remember_or(&mut direct, |other| {
+                            // Without that thread wishes stay wishes.
+                            let _ = send.send(other);
+                        }),
+                        None => thread::sleep(LOOK),
+                    }
                 }
-            }
-            // Copies come too late now; notes do not.
-            while serve_one(None, None, &mut direct) {}
+                // Copies come too late now; what is to be remembered does not.
+                while let Some(errand) = next_errand(&mut direct) {
+                    errand.remember_or(&mut direct, drop);
+                }
+            });
             direct.detach();
         };
         Service { stop, thread: Some(thread::spawn(work)) }
@@ -125,34 +139,84 @@ impl Drop for Service {
     }
 }
 
+/// A wish: what is asked for, and of which file.
+struct Errand {
+    wish: Wish,
+    file: HostIdentity,
+    path: PathBuf,
+}
+
+fn next_errand(direct: &mut Direct) -> Option<Errand> {
+    let mut path = [0; PATH_BYTES_MAX];
+    let (wish, file, length) = direct.next_wish(&mut path)?;
+    Some(Errand { wish, file, path: path_of(&path[..length.min(PATH_BYTES_MAX)]) })
+}
+
+/// Makes copies until no more wishes come, or the service is dropped.
+fn make_copies(
+    store: Option<&Store>,
+    region: Option<&OwnedFd>,
+    wishes: &mpsc::Receiver<Errand>,
+    told: &AtomicBool,
+) {
+    let Ok(mut direct) = attach() else { return };
+    holds::work(&direct, Work::Programs);
+    for errand in wishes {
+        if told.load(Ordering::Relaxed) {
+            break;
+        }
+        errand.grant(store, region, &mut direct);
+    }
+    direct.detach();
+}
+
 /// Grants the next wish, if there is one.
 pub fn serve_one(store: Option<&Store>, region: Option<&OwnedFd>, direct: &mut Direct) -> bool {
-    let mut path = [0; PATH_BYTES_MAX];
-    let Some((wish, file, length)) = direct.next_wish(&mut path) else { return false };
-    let path = path_of(&path[..length.min(PATH_BYTES_MAX)]);
-    let before = direct.rewritten(&file);
-    match (wish, before) {
-        (Wish::Gather, Rewritten::Plain | Rewritten::Ready) => {
-            let Some(region) = region else { return true };
-            let copies = store.filter(|_| before == Rewritten::Ready);
-            let copy = copies.map(|store| store.copies_path().join(identity(&file).key()));
-            // It is asked for again.
-            let _ = gathered::gather(direct, region, &file, &path, copy.as_deref());
-        }
-        (Wish::Rewrite, Rewritten::Unknown | Rewritten::Requested) => {
-            rewrite(store, direct, &file, &path);
-        }
-        (Wish::Record, _) => {
-            let wanted = direct.rewritten(&file.recorded()) == Rewritten::Plain;
-            if let (Some(region), true) = (region, wanted) {
-                recording::grant::grant(direct, region, &file, &path);
-            }
-        }
-        (Wish::Remember, _) => derived::remember(&path, &file),
-        // Two have asked, and one was granted.
-        _ => {}
-    }
+    let Some(errand) = next_errand(direct) else { return false };
+    errand.grant(store, region, direct);
     true
+}
+
+impl Errand {
+    /// Remembers what is to be remembered, and says so; everything else is for `other`.
+    fn remember_or(self, direct: &mut Direct, other: impl FnOnce(Errand)) {
+        match self.wish {
+            Wish::Remember => {
+                let state = match derived::remember(&self.path, &self.file) {
+                    true => Rewritten::Ready,
+                    false => Rewritten::Plain,
+                };
+                direct.set_rewritten(&self.file.remembered(), state);
+            }
+            _ => other(self),
+        }
+    }
+
+    fn grant(self, store: Option<&Store>, region: Option<&OwnedFd>, direct: &mut Direct) {
+        let Errand { wish, file, path } = &self;
+        let before = direct.rewritten(file);
+        match (wish, before) {
+            (Wish::Gather, Rewritten::Plain | Rewritten::Ready) => {
+                let Some(region) = region else { return };
+                let copies = store.filter(|_| before == Rewritten::Ready);
+                let copy = copies.map(|store| store.copies_path().join(identity(file).key()));
+                // It is asked for again.
+                let _ = gathered::gather(direct, region, file, path, copy.as_deref());
+            }
+            (Wish::Rewrite, Rewritten::Unknown | Rewritten::Requested) => {
+                rewrite(store, direct, file, path);
+            }
+            (Wish::Record, _) => {
+                let wanted = direct.rewritten(&file.recorded()) == Rewritten::Plain;
+                if let (Some(region), true) = (region, wanted) {
+                    recording::grant::grant(direct, region, file, path);
+                }
+            }
+            (Wish::Remember, _) => self.remember_or(direct, drop),
+            // Two have asked, and one was granted.
+            _ => {}
+        }
+    }
 }
 
 fn rewrite(store: Option<&Store>, direct: &mut Direct, file: &HostIdentity, path: &Path) {

@@ -1,5 +1,6 @@
 //! Calls that a Husk file does not serve: refused with a clear error, and counted.
 
+use crate::overlay::read_only_outside::changes_attributes;
 use crate::path::{Aim, Place, Spot};
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::sys::general::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, O_CLOEXEC, O_PATH};
@@ -183,6 +184,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         {
             self.services.set_close_on_exec(files, fd as u32, request == FIOCLEX)?;
             return if described.is_some() { value(0) } else { Ok(Verdict::Pass) };
+        }
+        // Flags of a file of the host, which a tree shows, are not the image's to change.
+        if described.is_none() && changes_attributes(request) && self.inode_opened(fd)?.is_some() {
+            return Err(Errno::ENOTTY);
         }
         let Some(description) = described else {
             return match self.pipe_end(fd) {

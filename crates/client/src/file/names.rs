@@ -38,10 +38,30 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn create(&mut self, w: usize, target: &Target, node: Node<'_>) -> Answer {
+        for last in [false, true] {
+            let name = self.buffers.walks[w].name(target);
+            let who = self.identity.credentials(&self.buffers.groups);
+            match self.services.create(&who, target.directory, name, node) {
+                Err(Errno::EEXIST) if !last && self.has_gone(w, target) => {}
+                other => return other.and_then(|_| value(0)),
+            }
+        }
+        Err(Errno::EEXIST)
+    }
+
+    /// Whether a name that is in the way has gone: the image had it from the host, which has
+    /// removed it since, and nobody has changed it here. Then the image forgets it, too.
+    #[cold]
+    pub(crate) fn has_gone(&mut self, w: usize, target: &Target) -> bool {
         let name = self.buffers.walks[w].name(target);
-        let who = self.identity.credentials(&self.buffers.groups);
-        self.services.create(&who, target.directory, name, node)?;
-        value(0)
+        let Ok(step) = self.services.lookup(target.directory, name) else { return false };
+        let Ok(path) = self.host_text(step.inode) else { return false };
+        let there = self.host_fact_at(AT_FDCWD as usize, path, AT_SYMLINK_NOFOLLOW);
+        if step.kind == Kind::Directory || there.err() != Some(Errno::ENOENT) {
+            return false;
+        }
+        let name = self.buffers.walks[w].name(target);
+        self.services.forget(target.directory, name, step.inode).unwrap_or(false)
     }
 
     /// A new name that is no directory may not end in a slash: `EEXIST` or `ENOENT`.

@@ -179,7 +179,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.create_and_open(flags, mode);
         };
         if flags & O_CREAT != 0 && flags & O_EXCL != 0 {
-            return Err(Errno::EEXIST);
+            let target = *target;
+            return match self.has_gone(0, &target) {
+                true => self.create_and_open(flags, mode),
+                false => Err(Errno::EEXIST),
+            };
         }
         let (inode, kind, slash) = (step.inode, step.kind, target.slash);
         if self.found_portal(0)? {

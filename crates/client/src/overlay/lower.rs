@@ -25,11 +25,15 @@ use husk_abi::{NAME_MAX, PATH_MAX, nr};
 use husk_proto::descriptor::Slot;
 use husk_proto::fetch::Fetch;
 use husk_proto::fs::{Backing, HostIdentity, Imported, Kind, Place};
-use husk_proto::image::OWN_NAMES;
+use husk_proto::image::{OWN_NAMES, Rewritten};
 use husk_proto::{Credentials, Description, Errno, Inode, Result, Services};
 
 /// Name of the files that the supervisor looks at when they are first seen.
 const REMEMBERED: &[u8] = b"index";
+/// How often, and how long, a listing waits until that was looked at.
+const REMEMBERING_LOOKS: u32 = 50;
+const REMEMBERING_TRIES: u32 = 5;
+const REMEMBERING_LOOK_NS: u64 = 2_000_000;
 /// Names offered with one operation.
 const BATCH: usize = 16;
 /// Bytes copied up with one operation.
@@ -353,11 +357,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             let name = self.buffers.bounce[start..].as_ptr() as usize;
             let number = get64(&self.buffers.bounce, start - 19);
-            let listed =
-                self.listed_fact(fd, name, HostIdentity { device, inode: number, ..UNSEEN });
-            let Some(mut fact) = listed? else { continue };
+            let identity = HostIdentity { device, inode: number, ..UNSEEN };
+            let Some(mut fact) = self.listed_fact(fd, name, identity)? else { continue };
             if self.buffers.bounce[start..end] == *REMEMBERED && fact.kind == Kind::File {
-                self.ask_to_remember(directory, &fact);
+                for _ in 0..REMEMBERING_TRIES {
+                    if self.ask_to_remember(directory, &fact) {
+                        break;
+                    }
+                    // Another one has its name by now.
+                    fact = self.listed_fact(fd, name, identity)?.unwrap_or(fact);
+                }
             }
             if fact.identity.device != device && fact.kind != Kind::Symlink {
                 fact.kind = Kind::Portal;
@@ -394,19 +403,29 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// What an index of git says now decides at write-back who has changed more of it.
+    /// What an index of git says now decides at write-back who has changed more of it. Whether it
+    /// was still there, as far as is known.
     #[cold]
-    fn ask_to_remember(&mut self, directory: Inode, fact: &Fact) {
+    fn ask_to_remember(&mut self, directory: Inode, fact: &Fact) -> bool {
         let Ok(Some(origin)) = self.services.attributes(directory).map(|found| found.origin) else {
-            return;
+            return true;
         };
         let path = &mut self.buffers.link;
         let room = PATH_MAX - REMEMBERED.len() - 1;
-        let Ok(length) = self.services.host_path(origin, &mut path[..room]) else { return };
+        let Ok(length) = self.services.host_path(origin, &mut path[..room]) else { return true };
         path[length] = b'/';
         let end = length + 1 + REMEMBERED.len();
         path[length + 1..end].copy_from_slice(REMEMBERED);
         self.services.request_remembered(&fact.identity, &path[..end]);
+        // The next command of the host may put another one there.
+        for _ in 0..REMEMBERING_LOOKS {
+            match self.services.rewritten(&fact.identity.remembered()) {
+                Rewritten::Ready => return true,
+                Rewritten::Plain => return false,
+                _ => self.nap(REMEMBERING_LOOK_NS),
+            }
+        }
+        true
     }
 
     fn host_link(&mut self, fd: usize, name: usize, at: usize) -> Result<usize> {

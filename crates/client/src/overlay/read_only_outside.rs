@@ -430,7 +430,8 @@ fn opens_bytes(flags: u32) -> bool {
     flags & (O_ACCMODE | O_TRUNC) != O_RDONLY
 }
 
-fn changes_attributes(request: u32) -> bool {
+/// Whether an `ioctl` changes attributes of a file.
+pub(crate) fn changes_attributes(request: u32) -> bool {
     let kind = request >> 8 & 0xff;
     (CHANGING_TYPES.contains(&kind) || request == SETVERSION) && !LOOKING.contains(&request)
 }

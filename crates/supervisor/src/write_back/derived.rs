@@ -104,15 +104,20 @@ pub fn keep_in(file: PathBuf) {
     *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
 }
 
-/// Looks at what may be an index at `path`, and remembers what it says, if it is still the one with
-/// this `identity`.
-pub fn remember(path: &Path, identity: &HostIdentity) {
+/// Looks at what may be an index at `path`, and remembers what it says; `false`: what is there is
+/// not the one with this `identity` any more.
+pub fn remember(path: &Path, identity: &HostIdentity) -> bool {
+    let Some(file) = open(path) else { return false };
+    if !file.metadata().is_ok_and(|found| host::identity_of(&found) == *identity) {
+        return false;
+    }
     let beside = |name: &str| whole(&open(&path.with_file_name(name))?).map(|(_, bytes)| bytes);
-    if let Some((found, index)) = open(path).and_then(|file| index_in(&file, beside))
+    if let Some((found, index)) = index_in(&file, beside)
         && found == *identity
     {
         note(identity, index.content());
     }
+    true
 }
 
 /// The same of whatever is there, beneath an overlay.
