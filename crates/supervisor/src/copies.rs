@@ -112,10 +112,8 @@ impl Copies {
                         None => thread::sleep(LOOK),
                     }
                 }
-                // Copies come too late now; what is to be remembered does not.
-                while let Some(errand) = next_errand(&mut direct) {
-                    errand.remember_or(&mut direct, drop);
-                }
+                // Copies come too late now; notes do not, nor what is to be remembered.
+                while serve_one(None, None, &mut direct) {}
             });
             direct.detach();
         };
@@ -162,9 +160,8 @@ fn make_copies(
     let Ok(mut direct) = attach() else { return };
     holds::work(&direct, Work::Programs);
     for errand in wishes {
-        if told.load(Ordering::Relaxed) {
-            break;
-        }
+        let (store, region) =
+            if told.load(Ordering::Relaxed) { (None, None) } else { (store, region) };
         errand.grant(store, region, &mut direct);
     }
     direct.detach();

@@ -43,9 +43,19 @@ pub struct Counter {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Where askers wait until somebody answers: it can be there before a thread is.
+#[derive(Debug)]
+pub struct Queue(OwnedFd);
+
+impl Queue {
+    /// Opens one with this name.
+    pub fn open(private: &[u8], name: &[u8]) -> Option<Queue> {
+        listen(private, name).ok().map(Queue)
+    }
+}
+
 impl Counter {
-    /// Opens one with this name. `make` is given the thread's way to the image, and makes what
-    /// answers requests, and is told who asks; another way is there to look at who has asked.
+    /// Opens one with this name, at once.
     pub fn open<A>(
         private: &[u8],
         name: &[u8],
@@ -54,7 +64,19 @@ impl Counter {
     where
         A: FnMut(&[u8], UCred) -> Result<Option<OwnedFd>>,
     {
-        let listener = Arc::new(listen(private, name).ok()?);
+        Counter::begin(Queue::open(private, name)?, make)
+    }
+
+    /// Begins to answer. `make` is given the thread's way to the image, and makes what answers
+    /// requests, and is told who asks; another way is there to look at who has asked.
+    pub fn begin<A>(
+        queue: Queue,
+        make: impl FnOnce(Direct) -> A + Send + 'static,
+    ) -> Option<Counter>
+    where
+        A: FnMut(&[u8], UCred) -> Result<Option<OwnedFd>>,
+    {
+        let listener = Arc::new(queue.0);
         let stop = Arc::new(AtomicBool::new(false));
         let (theirs, told) = (Arc::clone(&listener), Arc::clone(&stop));
         let work = move || {

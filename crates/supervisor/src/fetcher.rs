@@ -17,10 +17,18 @@ use husk_proto::{Admin as _, Credentials};
 use rustix::io::Errno;
 use rustix::net::UCred;
 
-use crate::counter::Counter;
+use crate::counter::{Counter, Queue};
 
-/// Begins to, and says so in the image. Without, such programs see what they may by themselves.
-pub fn begin(direct: &mut Direct) -> Option<Counter> {
+/// Says in the image that somebody does: before the first program begins. Without, such programs
+/// see what they may by themselves.
+pub fn offer(direct: &mut Direct) -> Option<Queue> {
+    let queue = Queue::open(direct.private_path(), FETCHER)?;
+    direct.set_fetcher(rustix::process::geteuid().as_raw());
+    Some(queue)
+}
+
+/// Begins to.
+pub fn begin(queue: Queue) -> Option<Counter> {
     let fetch = |direct: Direct| {
         let mut fetcher = Fetcher::new(direct);
         move |request: &[u8], who: UCred| {
@@ -32,9 +40,7 @@ pub fn begin(direct: &mut Direct) -> Option<Counter> {
             got.map_err(|errno| Errno::from_raw_os_error(errno.0))
         }
     };
-    let counter = Counter::open(direct.private_path(), FETCHER, fetch)?;
-    direct.set_fetcher(rustix::process::geteuid().as_raw());
-    Some(counter)
+    Counter::begin(queue, fetch)
 }
 
 /// Supplementary groups of a process.

@@ -124,6 +124,7 @@ fn in_image(
         return Ok(End::Signal(signal as i32));
     }
     let guard = Guard::begin(settings, &work, loader.as_fd());
+    work.offer();
     set_file_size_limit(file_size);
     let started = oom::giving_way(|| launch::in_image(command, hand_over, &signals.original));
     let program = started?;

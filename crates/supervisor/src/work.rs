@@ -23,7 +23,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::aid::Aid;
 use crate::copies::{Copies, Service};
-use crate::counter::Counter;
+use crate::counter::{Counter, Queue};
 use crate::dense::Dense;
 use crate::failure::Failure;
 use crate::fetcher;
@@ -71,6 +71,8 @@ pub struct Work {
     service: Option<Service>,
     aid: Option<Aid>,
     counters: Vec<Counter>,
+    /// Where programs ask the fetcher, until it begins.
+    offered: Option<Queue>,
     punch: Punch,
     dense: Dense,
     private: Option<Private>,
@@ -127,6 +129,7 @@ impl Work {
             service,
             aid,
             counters: Vec::new(),
+            offered: None,
             punch,
             dense,
             private,
@@ -172,6 +175,7 @@ impl Work {
             service,
             aid,
             counters: Vec::new(),
+            offered: None,
             punch,
             dense,
             private,
@@ -252,15 +256,22 @@ impl Work {
         self.nodes.as_ref().map(Nodes::workers).unwrap_or_default()
     }
 
+    /// Lets programs ask what is answered once `serve` has begun: before the first of them begins.
+    pub fn offer(&mut self) {
+        if self.counters.is_empty() && self.offered.is_none() {
+            self.offered = fetcher::offer(&mut self.image.direct);
+        }
+    }
+
     /// Begins what is done in the background by threads of its own.
     pub fn serve(&mut self) {
         self.service = self.copies.take().map(|copies| copies.serve(&self.image.region));
         self.aid = Some(Aid::begin());
         // Programs that are left over may go on between two services, and ask.
         if self.counters.is_empty() {
-            let direct = &mut self.image.direct;
-            self.counters.extend(fetcher::begin(direct));
-            self.counters.extend(lender::begin(direct));
+            self.offer();
+            self.counters.extend(self.offered.take().and_then(fetcher::begin));
+            self.counters.extend(lender::begin(&mut self.image.direct));
         }
         self.image.volumes.iter_mut().for_each(Volume::serve);
     }

@@ -124,7 +124,8 @@ fn ctrl_c_ends_a_build_on_both_hosts_and_the_next_one_goes_on() {
     for found in build.host.processes() {
         // A terminal's signal goes to the programs and to who waits for them.
         let of_home = !found.arguments.contains("serve-") && !found.arguments.contains("ssh");
-        let is_program = ["make", "run ", "shadow"].iter().any(|it| found.arguments.contains(it));
+        let programs = ["make", "run ", "shadow", "cc", "collect2", "as -", "ld"];
+        let is_program = programs.iter().any(|it| found.arguments.contains(it));
         if let Some(pid) = Pid::from_raw(found.pid).filter(|_| of_home && is_program) {
             // It may have ended this moment.
             let _ = kill_process(pid, Signal::INT);

@@ -1,5 +1,5 @@
 //! Eventfds: the count is the image's until somebody has to wait for it, or may look at it from
-//! elsewhere; from then on it is the host's (`docs/adr/0099`).
+//! elsewhere; from then on it is the host's (`docs/adr/0089`).
 //!
 //! ```text
 //!   read, write ──► the count in the region          a count of 0 that is waited for, poll, a set,

@@ -1,4 +1,4 @@
-//! Service `pipe`: eventfds whose count is the image's (`docs/adr/0099`).
+//! Service `pipe`: eventfds whose count is the image's (`docs/adr/0089`).
 //!
 //! ```text
 //!   Ours ── a call that must wait, a poll, a set, a stranger ──► Moving ──► Hosts, for good
