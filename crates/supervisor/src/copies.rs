@@ -105,10 +105,11 @@ impl Copies {
                 scope.spawn(move || make_copies(store, region, &receive, told));
                 while !told.load(Ordering::Relaxed) {
                     match next_errand(&mut direct) {
-                        Some(errand) => errand.remember_or(&mut direct, |other| {
-                            // Without that thread wishes stay wishes.
-                            let _ = send.send(other);
-                        }),
+                        Some(errand) if matches!(errand.wish, Wish::Remember) => {
+                            errand.grant(None, None, &mut direct);
+                        }
+                        // Without that thread wishes stay wishes.
+                        Some(errand) => drop(send.send(errand)),
                         None => thread::sleep(LOOK),
                     }
                 }
@@ -175,20 +176,6 @@ pub fn serve_one(store: Option<&Store>, region: Option<&OwnedFd>, direct: &mut D
 }
 
 impl Errand {
-    /// Remembers what is to be remembered, and says so; everything else is for `other`.
-    fn remember_or(self, direct: &mut Direct, other: impl FnOnce(Errand)) {
-        match self.wish {
-            Wish::Remember => {
-                let state = match derived::remember(&self.path, &self.file) {
-                    true => Rewritten::Ready,
-                    false => Rewritten::Plain,
-                };
-                direct.set_rewritten(&self.file.remembered(), state);
-            }
-            _ => other(self),
-        }
-    }
-
     fn grant(self, store: Option<&Store>, region: Option<&OwnedFd>, direct: &mut Direct) {
         let Errand { wish, file, path } = &self;
         let before = direct.rewritten(file);
@@ -209,7 +196,13 @@ impl Errand {
                     recording::grant::grant(direct, region, file, path);
                 }
             }
-            (Wish::Remember, _) => self.remember_or(direct, drop),
+            (Wish::Remember, _) => {
+                let state = match derived::remember(path, file) {
+                    true => Rewritten::Ready,
+                    false => Rewritten::Plain,
+                };
+                direct.set_rewritten(&file.remembered(), state);
+            }
             // Two have asked, and one was granted.
             _ => {}
         }

@@ -55,18 +55,6 @@ impl Queue {
 }
 
 impl Counter {
-    /// Opens one with this name, at once.
-    pub fn open<A>(
-        private: &[u8],
-        name: &[u8],
-        make: impl FnOnce(Direct) -> A + Send + 'static,
-    ) -> Option<Counter>
-    where
-        A: FnMut(&[u8], UCred) -> Result<Option<OwnedFd>>,
-    {
-        Counter::begin(Queue::open(private, name)?, make)
-    }
-
     /// Begins to answer. `make` is given the thread's way to the image, and makes what answers
     /// requests, and is told who asks; another way is there to look at who has asked.
     pub fn begin<A>(

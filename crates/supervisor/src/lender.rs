@@ -22,7 +22,7 @@ use rustix::net::{SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::CapabilitySet;
 
-use crate::counter::Counter;
+use crate::counter::{Counter, Queue};
 
 /// Begins to lend, if this is an image of root whose sockets have rings, and says so in it.
 /// Otherwise programs borrow from those of their own user alone.
@@ -39,7 +39,7 @@ pub fn begin(direct: &mut Direct) -> Option<Counter> {
             socket_of(&direct, Pipe(u32::from_le_bytes(lane))).map(Some)
         }
     };
-    let counter = Counter::open(direct.private_path(), LENDER, lend)?;
+    let counter = Counter::begin(Queue::open(direct.private_path(), LENDER)?, lend)?;
     direct.lend_sockets(true);
     Some(counter)
 }
