@@ -212,3 +212,37 @@ fn after_a_failed_write_syncs_get_eio_reads_go_on_and_it_is_told() {
     assert_eq!(room.printed(STEPS, &["6"]), "6\n");
     room.done(&["down", "ci"]);
 }
+
+#[test]
+fn a_resize_without_room_changes_nothing_and_one_whose_supervisor_is_killed_goes_on() {
+    if against_native() {
+        return;
+    }
+    let room = Room::new("larger");
+    room.up();
+    room.printed(STEPS, &["5"]);
+    let supervisor = Pid::from_raw(room.images.supervisor("ci")).expect("a number");
+    let limit = |most| {
+        let limit = Rlimit { current: most, maximum: None };
+        prlimit(Some(supervisor), Resource::Fsize, limit).expect("a process of ours");
+    };
+    limit(Some(20 << 20));
+    room.fails(&["volume", "resize", "data", "--size", "64M"], &["cannot resize", "too large"]);
+    assert_eq!(room.printed(STEPS, &["6"]), "6\n");
+    limit(None);
+    let areas = room.images.scratch.path().join("state/husk/volumes");
+    let beside = areas.join("data.husk-area.new");
+    assert!(!beside.exists());
+    let mut resize = room.command(&["volume", "resize", "data", "--size", "256M"]);
+    let mut resize = resize.spawn().expect("timeout starts");
+    until("it is made", || beside.exists());
+    room.images.kill_supervisor("ci");
+    assert!(resize.wait().expect("its end").success());
+    assert_eq!(room.stat()["size_bytes"], 256 << 20);
+    assert!(!beside.exists());
+    assert_eq!(room.printed(STEPS, &["7"]), "7\n");
+    room.images.kill_supervisor("ci");
+    assert_eq!(room.printed(STEPS, &["8"]), "8\n");
+    room.done(&["down", "ci"]);
+    assert_eq!(room.done(&["volume", "check", "data"]), "data: clean\n");
+}

@@ -161,7 +161,7 @@ mod overview {
     husk_proto::overview_looks!(dispatch);
 }
 mod volume_log {
-    use husk_proto::volume::{Counter, State, Unsaved, Wish};
+    use husk_proto::volume::{Asked, Counter, State, Unsaved, Wish};
     use husk_proto::{Inode, Result};
     husk_proto::volume_log_operations!(dispatch);
 }

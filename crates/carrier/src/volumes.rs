@@ -2,7 +2,7 @@
 
 use husk_kernel::fs::unsaved;
 use husk_kernel::image::volume;
-use husk_proto::volume::{State, Wish};
+use husk_proto::volume::{Asked, Counter, State, Wish};
 use husk_proto::{Errno, Inode, Result};
 
 use crate::Direct;
@@ -23,9 +23,32 @@ impl Direct {
             return Err(Errno::EIO);
         }
         self.kernel.session.unguard();
-        let wish = self.post(tree, inode)?;
-        let mut dead_looks = 0;
-        for _ in 0..LOOKS_MAX {
+        let wish = self.post(tree, Asked::Commit(inode))?;
+        self.await_grant(wish, LOOKS_MAX, &mut || ())
+    }
+
+    /// Asks that a volume gets larger; see `volume_resize`.
+    pub(crate) fn ask_volume_size(
+        &self,
+        tree: u32,
+        size_bytes: u64,
+        told: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        if volume::state(&self.kernel, tree) != State::Served {
+            return Err(Errno::EIO);
+        }
+        let wish = self.post(tree, Asked::Size(size_bytes))?;
+        let counted = |counter| volume::counted(&self.kernel, tree, counter);
+        // As long as the server lives: it makes progress, or says that it does not.
+        self.await_grant(wish, u32::MAX, &mut || {
+            told(counted(Counter::Grown), counted(Counter::Growth));
+        })
+    }
+
+    /// Waits for the answer to a wish; `looked` after each look at whether the server lives.
+    fn await_grant(&self, wish: Wish, looks_max: u32, looked: &mut dyn FnMut()) -> Result<()> {
+        let (tree, mut dead_looks) = (wish.tree, 0);
+        for _ in 0..looks_max {
             if let Some(answer) = volume::answer(&self.kernel, wish) {
                 return answer;
             }
@@ -35,6 +58,7 @@ impl Direct {
                     break;
                 }
             }
+            looked();
         }
         match volume::give_up(&self.kernel, wish) {
             true => Err(Errno::EIO),
@@ -42,9 +66,9 @@ impl Direct {
         }
     }
 
-    fn post(&self, tree: u32, inode: Option<Inode>) -> Result<Wish> {
+    fn post(&self, tree: u32, asked: Asked) -> Result<Wish> {
         for nap in 0..NAPS_MAX {
-            match volume::post(&self.kernel, tree, inode) {
+            match volume::post(&self.kernel, tree, asked) {
                 Err(Errno::EAGAIN)
                     if nap % 1024 == 1023 && self.is_unserved(tree) && !self.is_followed(tree) =>
                 {

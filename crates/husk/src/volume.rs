@@ -7,7 +7,7 @@ use husk_storage::catalogue::{Catalogue, Report, Row, State};
 use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::request::{parse_size, size};
 use husk_supervisor::say::say;
-use husk_supervisor::volumes::stat;
+use husk_supervisor::volumes::{resize, stat};
 
 use crate::{failed, shown};
 
@@ -58,8 +58,8 @@ pub enum Command {
         #[arg(long, conflicts_with = "json")]
         openmetrics: bool,
     },
-    /// Give a volume another size, while nobody uses it: what it holds is written to a new file,
-    /// which then takes its place.
+    /// Give a volume another size: what it holds is written to a new file, which then takes its
+    /// place. While an image uses the volume, it can only get larger.
     Resize {
         /// Which volume.
         #[arg(value_name = "VOLUME")]
@@ -111,7 +111,7 @@ fn done(command: Command) -> Result<ExitCode, Failure> {
             Ok(if printed { ExitCode::SUCCESS } else { ExitCode::from(STATUS_HUSK) })
         }
         Command::Resize { volume, size } => {
-            catalogue.resize(&volume, size)?;
+            resize::resize(&volume, size)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Rm { volume, forget } => {

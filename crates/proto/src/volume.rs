@@ -40,6 +40,10 @@ pub enum Counter {
     SnapshotRoom,
     /// Groups of wishes that were served together.
     Groups,
+    /// Bytes of the larger area that are written while it is made; 0: none is made.
+    Grown,
+    /// Bytes that it is to have.
+    Growth,
 }
 
 /// A wish that is on its way.
@@ -49,6 +53,15 @@ pub struct Wish {
     pub tree: u32,
     /// Its place among those that wait.
     pub slot: u32,
+}
+
+/// What is wished for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// That this inode is durable; `None`: everything in the volume.
+    Commit(Option<Inode>),
+    /// That the volume has so many bytes.
+    Size(u64),
 }
 
 /// What a file has that is not saved.

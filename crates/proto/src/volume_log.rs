@@ -3,7 +3,7 @@
 //! Programs wait in `Volumes::commit` until this process has granted their wishes. It finds what
 //! has changed in the notes that the handlers leave (`husk_kernel::fs::unsaved`).
 
-use crate::volume::{Counter, State, Unsaved, Wish};
+use crate::volume::{Asked, Counter, State, Unsaved, Wish};
 use crate::{Inode, Result};
 
 operations! { ($) volume_log_operations
@@ -27,12 +27,18 @@ VolumeLog in volume_log, operations {
         by image::volume::await_wishes;
 
     /// Shows each wish that waits, and what it is about.
-    volume_each_wish = - { tree: u32, emit: &mut dyn FnMut(Wish, Option<Inode>) } -> (),
+    volume_each_wish = - { tree: u32, emit: &mut dyn FnMut(Wish, Asked) } -> (),
         by image::volume::each_wish;
 
     /// Answers a wish.
     volume_grant = - { wish: Wish, result: Result<()> } -> (),
         by image::volume::grant;
+
+    /// Asks from outside of the image that volume `tree` gets larger, and waits until it has.
+    /// `told`: how many bytes of how many are written. `EINVAL`: it has more; `ENODEV`: it is on a
+    /// device; `EOVERFLOW`: what it holds does not fit; `EIO`: nobody serves it any more.
+    volume_resize = - { tree: u32, size_bytes: u64, told: &mut dyn FnMut(u64, u64) } -> Result<()>,
+        by carrier;
 
     /// Frees the places of programs that died while they waited.
     volume_sweep = - { tree: u32, is_dead: &dyn Fn(u32, u32) -> bool } -> (),

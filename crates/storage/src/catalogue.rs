@@ -170,10 +170,16 @@ impl Catalogue {
         Locked::take(&entry.path, &what)?.acquire(uuid)
     }
 
-    /// Gives a volume another size, while nobody uses it.
-    pub fn resize(&self, name: &str, size_bytes: u64) -> Result<(), Problem> {
+    /// Gives a volume another size, while nobody uses it. `told` is told how many bytes are
+    /// written, and says whether to go on.
+    pub fn resize(
+        &self,
+        name: &str,
+        size_bytes: u64,
+        told: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), Problem> {
         let what = format!("cannot resize volume {name}");
-        let mut entry = self.entry(name, &what)?;
+        let entry = self.entry(name, &what)?;
         let size_bytes = settle_size(size_bytes, &what)?;
         let locked = Locked::take(&entry.path, &what)?;
         if locked.is_device() {
@@ -184,10 +190,22 @@ impl Catalogue {
                 "make another volume, and copy what this one holds",
             ));
         }
-        locked.acquire(entry.made_uuid(&what)?)?.resize(size_bytes, &what)?;
-        // A kill here leaves the old size in the entry alone, which nobody goes by.
+        locked.acquire(entry.made_uuid(&what)?)?.resize(size_bytes, &what, told)?;
+        self.note_size(name, size_bytes)
+    }
+
+    /// Notes what size a volume has got. A kill before leaves the old one in the entry alone, which
+    /// nobody goes by.
+    pub fn note_size(&self, name: &str, size_bytes: u64) -> Result<(), Problem> {
+        let what = format!("cannot note the size of volume {name}");
+        let mut entry = self.entry(name, &what)?;
         entry.size_bytes = size_bytes;
         self.write(&entry, &what, false)
+    }
+
+    /// One volume.
+    pub fn find(&self, name: &str) -> Result<Row, Problem> {
+        Ok(self.entry(name, &format!("cannot show volume {name}"))?.row())
     }
 
     /// Reads a whole volume and tells what is not as it should be; nobody may use it meanwhile.
@@ -414,8 +432,8 @@ fn check_name(name: &str, what: &str) -> Result<(), Problem> {
     Err(Problem::new(what, "not a valid name", remedy))
 }
 
-/// Whole blocks, in range.
-fn settle_size(size_bytes: u64, what: &str) -> Result<u64, Problem> {
+/// Whole blocks, in range; `what` fails where it is not.
+pub fn settle_size(size_bytes: u64, what: &str) -> Result<u64, Problem> {
     if !(SIZE_BYTES_MIN..=SIZE_BYTES_MAX).contains(&size_bytes) {
         let why = if size_bytes < SIZE_BYTES_MIN { "too small" } else { "too large" };
         let (least, most) = (SIZE_BYTES_MIN >> 20, SIZE_BYTES_MAX >> 40);

@@ -33,6 +33,20 @@ impl Problem {
         };
         Self::new(what, reason(error), remedy)
     }
+
+    /// The same while a volume gets another size.
+    pub fn of_resize(what: impl Into<String>, error: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let remedy = match error.kind() {
+            Kind::StorageFull | Kind::QuotaExceeded => {
+                "make room on its disk, which has the old and the new one for a moment"
+            }
+            Kind::FileTooLarge => "choose a smaller --size",
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => "run it as the owner",
+            _ => "look at the disk (`dmesg`)",
+        };
+        Self::new(what, reason(error), remedy)
+    }
 }
 
 impl fmt::Display for Problem {

@@ -342,7 +342,7 @@ fn a_volume_that_nobody_uses_gets_another_size_and_keeps_what_it_holds() {
     log.wait(log.append(&[1; 200_000]).unwrap()).unwrap();
     log.checkpoint(Lsn(1), |to| to.write(&[2; 250_000])).unwrap();
     (0..9).for_each(|n| log.wait(log.append(&[n; 5000]).unwrap()).unwrap());
-    let used = room.catalogue.resize("v", 4 * SIZE_BYTES).unwrap_err().to_string();
+    let used = room.catalogue.resize("v", 4 * SIZE_BYTES, &mut |_| true).unwrap_err().to_string();
     assert!(used.contains("uses it"), "{used}");
     drop(log);
     let before = held(&room);
@@ -350,22 +350,30 @@ fn a_volume_that_nobody_uses_gets_another_size_and_keeps_what_it_holds() {
     // What a killed one has left beside it is in nobody's way.
     fs::write(room.directory.path().join("v.husk-area.new"), "half").unwrap();
     for size_bytes in [4 * SIZE_BYTES, SIZE_BYTES] {
-        room.catalogue.resize("v", size_bytes).unwrap();
+        room.catalogue.resize("v", size_bytes, &mut |_| true).unwrap();
         assert_eq!((room.row().size_bytes, files(room.directory.path())), (size_bytes, 2));
         assert!(room.catalogue.check("v").unwrap().findings.is_empty());
         assert!(held(&room) == before);
     }
     // A size below what it holds is refused, and changes nothing.
-    room.catalogue.resize("v", 2 * SIZE_BYTES).unwrap();
+    room.catalogue.resize("v", 2 * SIZE_BYTES, &mut |_| true).unwrap();
     let (log, _) = room.catalogue.acquire("v").unwrap().open_log(|_| ()).unwrap();
     log.checkpoint(Lsn(0), |to| to.write(&[3; 600_000])).unwrap();
     drop(log);
-    let small = room.catalogue.resize("v", SIZE_BYTES).unwrap_err().to_string();
+    let small = room.catalogue.resize("v", SIZE_BYTES, &mut |_| true).unwrap_err().to_string();
     assert!(small.contains("what it holds does not fit; choose more --size"), "{small}");
     assert_eq!((held(&room).len(), room.row().size_bytes), (600_000, 2 * SIZE_BYTES));
     assert_eq!(files(room.directory.path()), 2);
-    assert!(room.catalogue.resize("v", 0).unwrap_err().to_string().contains("--size 1M"));
-    assert!(room.catalogue.resize("w", SIZE_BYTES).unwrap_err().to_string().contains("none of"));
+    assert!(
+        room.catalogue.resize("v", 0, &mut |_| true).unwrap_err().to_string().contains("--size 1M")
+    );
+    assert!(
+        room.catalogue
+            .resize("w", SIZE_BYTES, &mut |_| true)
+            .unwrap_err()
+            .to_string()
+            .contains("none of")
+    );
     fs::write(room.directory.path().join("v.husk-area.new"), "half").unwrap();
     room.catalogue.remove("v", false).unwrap();
     assert_eq!(files(room.directory.path()), 0);
@@ -378,7 +386,8 @@ fn a_damaged_volume_is_not_resized() {
     (0..3).for_each(|_| log.wait(log.append(b"record").unwrap()).unwrap());
     drop(log);
     room.write_at(5 * 4096 + 110, b"x");
-    let problem = room.catalogue.resize("v", 2 * SIZE_BYTES).unwrap_err().to_string();
+    let problem =
+        room.catalogue.resize("v", 2 * SIZE_BYTES, &mut |_| true).unwrap_err().to_string();
     assert!(problem.contains("record 2 is damaged"), "{problem}");
     assert_eq!((room.row().size_bytes, files(room.directory.path())), (SIZE_BYTES, 2));
 }

@@ -1,5 +1,6 @@
 //! `husk volume`, as people and scripts use it.
 
+mod larger;
 mod unfit;
 
 use std::fs;

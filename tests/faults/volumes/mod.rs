@@ -5,6 +5,7 @@
 
 mod crowd;
 mod databases;
+mod resize;
 mod stores;
 mod table;
 

@@ -12,4 +12,5 @@ pub(crate) mod pipe;
 pub(crate) mod process;
 pub(crate) mod shortcuts;
 pub(crate) mod volume;
+pub(crate) mod volume_log;
 pub(crate) mod watch;

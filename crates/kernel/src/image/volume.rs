@@ -9,7 +9,7 @@
 //!    found, and a word is changed only by who may: the owner, or the server once it is posted.
 //! 2. A result is there before the slot is done.
 
-use husk_proto::volume::{Counter, NAME_BYTES_MAX, State, TOOK_CLASSES, Wish};
+use husk_proto::volume::{Asked, Counter, NAME_BYTES_MAX, State, TOOK_CLASSES, Wish};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::Cell;
 
@@ -59,7 +59,7 @@ const DONE: u64 = 3;
 const PHASE: u64 = 3;
 
 /// How many kinds there are.
-const COUNTED: u32 = Counter::Groups as u32 + 1;
+const COUNTED: u32 = Counter::Growth as u32 + 1;
 
 /// The tree that an inode with such an identity word is in.
 pub(crate) fn tree_of(ident: u64) -> u32 {
@@ -229,15 +229,20 @@ fn mine(kernel: &Kernel, phase: u64) -> u64 {
     pair(tid, pid << 2) | phase
 }
 
-/// Asks the server to save an inode, or all there is. `EAGAIN`: all slots are taken.
-pub fn post(kernel: &Kernel, tree: u32, inode: Option<Inode>) -> Result<Wish> {
+/// Asks the server for something. `EAGAIN`: all slots are taken.
+pub fn post(kernel: &Kernel, tree: u32, asked: Asked) -> Result<Wish> {
     let region = &kernel.session.region;
     for slot in 0..SLOTS_MAX {
         let wish = Wish { tree, slot };
         let cell = self::slot(kernel, wish);
         if region.load(cell) == FREE && region.swap_if(cell, FREE, mine(kernel, CLAIMED)) {
-            let named = inode.map_or(0, |inode| pair(inode.generation, inode.number));
+            let (named, size_bytes) = match asked {
+                Asked::Commit(Some(inode)) => (pair(inode.generation, inode.number), 0),
+                Asked::Commit(None) => (0, 0),
+                Asked::Size(size_bytes) => (0, size_bytes),
+            };
             region.store(cell.word(1), named);
+            region.store(cell.word(3), size_bytes);
             region.store(cell, mine(kernel, POSTED));
             ring(kernel, tree);
             return Ok(wish);
@@ -286,14 +291,18 @@ pub fn await_wishes(kernel: &Kernel, tree: u32, bell: u32, most_ns: u64) -> bool
 }
 
 /// Server: each wish that is posted, and what it is about.
-pub fn each_wish(kernel: &Kernel, tree: u32, emit: &mut dyn FnMut(Wish, Option<Inode>)) {
+pub fn each_wish(kernel: &Kernel, tree: u32, emit: &mut dyn FnMut(Wish, Asked)) {
     for slot in 0..SLOTS_MAX {
         let wish = Wish { tree, slot };
         let cell = self::slot(kernel, wish);
         if kernel.session.region.load_in_order(cell) & PHASE == POSTED {
             let named = kernel.session.region.load(cell.word(1));
             let inode = Inode { number: low(named), generation: high(named) };
-            emit(wish, (named != 0).then_some(inode));
+            let asked = match kernel.session.region.load(cell.word(3)) {
+                0 => Asked::Commit((named != 0).then_some(inode)),
+                size_bytes => Asked::Size(size_bytes),
+            };
+            emit(wish, asked);
         }
     }
 }

@@ -14,6 +14,7 @@
 
 pub mod header;
 pub mod place;
+mod resize;
 
 use std::fs::File;
 use std::io;
@@ -24,11 +25,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::disk::{Aligned, BLOCK, BLOCK_BYTES, Disk, Pwrite};
-use crate::log::{self, Damage, Found, Log, Lsn, Refusal};
-use crate::tree::framed;
+use crate::log::{self, Damage, Found, Log};
 use crate::{Problem, Uuid};
 use header::{Copies, Fault, Header};
 use place::{CHUNK_BYTES, Use};
+pub use resize::Successor;
 
 /// Smallest area.
 pub const SIZE_BYTES_MIN: u64 = 1 << 20;
@@ -257,70 +258,12 @@ impl Area {
             false => place::sync_directory_of(path).map_err(failed)?,
         }
         let fill = || {
-            place::fill(file, header.size_bytes)?;
+            place::fill(file, header.size_bytes, &mut |_| true)?;
             let disk = Pwrite::new(file.try_clone()?, header.size_bytes);
             Log::format(&disk, header::CONTENT_AT, header.size_bytes, header.uuid)?;
             header::write(&disk, header)
         };
         fill().map_err(failed)
-    }
-
-    /// Writes what it holds to a new area of `size_bytes` beside it, which takes its place when it
-    /// is whole and durable. A kill before leaves it as it was, with a file beside it.
-    pub fn resize(self, size_bytes: u64, what: &str) -> Result<(), Problem> {
-        let (path, beside) = (self.path.clone(), place::beside(&self.path));
-        let failed = |error: io::Error| Problem::of(what, &error);
-        place::remove_if_there(&beside).map_err(failed)?;
-        let header = Header { size_bytes, ..self.header.clone() };
-        Self::make(&beside, &header, what)?;
-        let moved = self.copy(&beside, &header, what).and_then(|old| {
-            // The lock of the old one is held until it is nobody's.
-            let renamed = std::fs::rename(&beside, &path).map_err(failed);
-            drop(old);
-            renamed
-        });
-        if moved.is_err() {
-            // What is left is removed by the next one.
-            let _ = std::fs::remove_file(&beside);
-        }
-        moved?;
-        place::sync_directory_of(&path).map_err(failed)
-    }
-
-    /// Snapshot and records become the snapshot of the log at `to`.
-    fn copy(self, to: &Path, header: &Header, what: &str) -> Result<Log<Area>, Problem> {
-        let file =
-            place::open(to, Use::Have).map_err(|error| place::cannot_use(what, to, &error))?;
-        let disk = Pwrite::new(file, header.size_bytes);
-        let user = (header.uuid, header.epoch);
-        let damaged = |damage: Damage| {
-            let remedy = "`husk volume check` says what is damaged; restore it from a copy";
-            Problem::new(what, damage.to_string(), remedy)
-        };
-        let place = (header::CONTENT_AT, header.size_bytes);
-        let (new, _) = Log::open(disk, place, user, |_| ()).map_err(damaged)?;
-        let mut old = None;
-        let written = new.checkpoint(Lsn(0), |writer| {
-            let mut written = Ok(());
-            let opened = self.open_log(|found| {
-                let put = match found {
-                    Found::Snapshot(_, part) => writer.write(part),
-                    Found::Record(_, record) => writer.write(&framed(record)),
-                };
-                written = written.and(put);
-            });
-            old = Some(opened);
-            written
-        });
-        let (old, _) = old.expect("it was opened").map_err(damaged)?;
-        let closed = written.and_then(|()| new.close());
-        closed.map_err(|refusal| match refusal {
-            Refusal::Stopped => {
-                Problem::new(what, refusal.to_string(), "look at the disk (`dmesg`)")
-            }
-            _ => Problem::new(what, "what it holds does not fit", "choose more --size"),
-        })?;
-        Ok(old)
     }
 
     /// Opens the log in it, which has the area from then on: `found` is given what it holds. What

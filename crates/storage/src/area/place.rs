@@ -125,8 +125,9 @@ pub fn length_bytes(file: &File) -> io::Result<u64> {
     Ok(found.len())
 }
 
-/// Writes zeros over the whole area, so that no later write allocates or converts an extent.
-pub fn fill(file: &File, size_bytes: u64) -> io::Result<()> {
+/// Writes zeros over the whole area, so that no later write allocates or converts an extent. `told`
+/// is told how many bytes are written, and says whether to go on.
+pub fn fill(file: &File, size_bytes: u64, told: &mut dyn FnMut(u64) -> bool) -> io::Result<()> {
     if file.metadata()?.is_file() {
         match fallocate(file, FallocateFlags::empty(), 0, size_bytes) {
             // There is not always such a call; the zeros find out as well.
@@ -139,6 +140,9 @@ pub fn fill(file: &File, size_bytes: u64) -> io::Result<()> {
     for at in (0..size_bytes).step_by(CHUNK_BYTES) {
         let length = (size_bytes - at).min(CHUNK_BYTES as u64) as usize;
         disk.write(at, &zeros[..length])?;
+        if !told(at + length as u64) {
+            return Err(Errno::CANCELED.into());
+        }
     }
     file.sync_all()
 }

@@ -386,6 +386,16 @@ impl<D: Disk> Log<D> {
         (self.state().root.snapshot.blocks * BLOCK, self.map.snapshot_blocks * BLOCK)
     }
 
+    /// Stops it as after a failed write: what is on the disk is not certain for another reason.
+    pub fn abandon(&self) {
+        self.stop();
+    }
+
+    /// What it is on.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
     /// The last record that was appended.
     pub fn appended(&self) -> Lsn {
         self.state().last()

@@ -14,8 +14,12 @@
 //!    that something has changed.
 //! 3. Inside of a sync the names are those of the last one or those of this one, never a mixture;
 //!    and 2 holds for what was synced before.
+//! 4. The same where the volume gets another disk, at whatever write the power goes; while it is
+//!    not certain which disk counts, on both.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
@@ -27,6 +31,7 @@ use husk_proto::fs::{Change, Credentials, Imported, Kind as ImageKind, Node as M
 use husk_proto::image::Cover;
 use husk_proto::{Admin as _, Errno, Fs as _, Inode};
 use husk_storage::Uuid;
+use husk_storage::disk::Disk as _;
 use husk_storage::disk::sim::{Random, Sim};
 use husk_storage::log::{Found, Log};
 use husk_storage::tree::{Id, Kind, Tree};
@@ -36,7 +41,7 @@ use husk_kernel::fs::directory::names;
 use husk_kernel::fs::unsaved;
 
 use super::facts::{attributes, extended, id_of};
-use super::save::{Mutant, PLANTED, Saver};
+use super::save::{Mutant, PLANTED, Place, Saver};
 use crate::{descriptors, image};
 
 const LAYOUT: Layout = Layout { kernels: 1, memory_bytes: 32 << 20 };
@@ -48,6 +53,8 @@ const ROOT: Credentials<'_> =
 const LENGTHS: (usize, usize) = (2, 3);
 /// Writes and flushes of a sync, about: the power goes after less of them.
 const STEPS: u64 = 8;
+/// Ways to get another disk: for each of half as many writes, settled and not.
+const MOVES: u64 = 10;
 
 /// An operation; `/` is in names below the directory `d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,11 +132,28 @@ fn clock() -> i64 {
     NOW_NS.fetch_sub(by, Ordering::Relaxed)
 }
 
-fn disk(seed: u64) -> (Arc<Sim>, Log<Arc<Sim>>) {
-    let disk = Arc::new(Sim::new(SIZE_BYTES, seed));
-    Log::format(&disk, 0, SIZE_BYTES, UUID).expect("a log");
-    let opened = Log::open(Arc::clone(&disk), (0, SIZE_BYTES), (UUID, 1), |_| ());
+fn disk(size_bytes: u64, seed: u64) -> (Arc<Sim>, Log<Arc<Sim>>) {
+    let disk = Arc::new(Sim::new(size_bytes, seed));
+    Log::format(&disk, 0, size_bytes, UUID).expect("a log");
+    let opened = Log::open(Arc::clone(&disk), (0, size_bytes), (UUID, 1), |_| ());
     (disk, opened.expect("an empty log").0)
+}
+
+/// Where a volume is, while it gets another disk.
+struct Moving {
+    is_taken: Cell<bool>,
+    settles: bool,
+}
+
+impl Place for Moving {
+    fn take(&self) -> io::Result<()> {
+        self.is_taken.set(true);
+        Ok(())
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        if self.settles { Ok(()) } else { Err(io::Error::from_raw_os_error(Errno::EIO.0)) }
+    }
 }
 
 impl World {
@@ -156,7 +180,7 @@ impl World {
         };
         let root = direct.add_mount(b"/volume", Cover::Memory, &directory).expect("a tree");
         let tree = direct.make_volume(root).expect("a volume");
-        let (disk, log) = disk(seed);
+        let (disk, log) = disk(SIZE_BYTES, seed);
         let saver = Saver::begin(&mut direct, (tree, root), log).expect("a snapshot");
         let (promised, dice) = (Promised::default(), Random::new(seed));
         World { direct, root, saver, disk, promised, dice }
@@ -295,7 +319,8 @@ impl World {
     /// What a replay shows now.
     fn replayed(&self) -> Result<Tree, String> {
         let mut tree = Tree::default();
-        let opened = Log::open(Arc::clone(&self.disk), (0, SIZE_BYTES), (UUID, 2), |found| {
+        let (disk, end) = (Arc::clone(&self.disk), self.disk.size_bytes());
+        let opened = Log::open(disk, (0, end), (UUID, 2), |found| {
             let taken = match found {
                 Found::Snapshot(_, part) => tree.snapshot(part),
                 Found::Record(_, record) => tree.record(record),
@@ -396,6 +421,60 @@ fn all(region: &OwnedFd, length: usize) -> Result<u64, String> {
             let world = World::new(region, seed);
             let Some(judged) = live(world, &steps, syncs, is_cut) else { break };
             judged.map_err(|why| format!("{steps:?}, syncs {syncs:b}, cut {is_cut}: {why}"))?;
+            done += 1;
+        }
+    }
+    Ok(done)
+}
+
+/// Two steps with a sync between them, and the volume gets a larger disk; the power goes there
+/// after `cut` writes, or it is never known which disk counts, or something more is synced after
+/// it. `None`: one of the steps cannot be done.
+fn moved(
+    mut world: World,
+    steps: [Step; 2],
+    cut: u64,
+    settles: bool,
+) -> Option<Result<(), String>> {
+    let first = world.step(steps[0]).ok()?;
+    assert!(world.sync(first), "nothing fails yet");
+    let second = world.step(steps[1]).ok()?;
+    let now = world.names();
+    let (larger, log) = disk(2 * SIZE_BYTES, world.dice.draw());
+    larger.cut_after(cut);
+    let place = Moving { is_taken: Cell::new(false), settles };
+    let result = world.saver.move_to(&mut world.direct, log, &place);
+    let old = std::mem::replace(&mut world.disk, Arc::clone(&larger));
+    match (result, place.is_taken.get()) {
+        (Err(_), is_taken) => {
+            larger.crash();
+            let judged = if is_taken { world.judge(Some(&now)) } else { Ok(()) };
+            world.disk = old;
+            // The old log goes on where it is certain that it counts.
+            if !is_taken && !world.sync(second) {
+                return Some(Err("the old log does not go on".to_owned()));
+            }
+            world.disk.crash();
+            Some(judged.and_then(|()| world.judge(Some(&now))))
+        }
+        (Ok(()), _) => {
+            let is_done = world.sync(second);
+            larger.crash();
+            Some(world.judge((!is_done).then_some(&now)))
+        }
+    }
+}
+
+/// All pairs of steps, with the power going at some write.
+fn all_moved(region: &OwnedFd) -> Result<u64, String> {
+    let mut done = 0;
+    for number in 0..STEPS_ALL.len().pow(2) {
+        let steps = [number % STEPS_ALL.len(), number / STEPS_ALL.len()].map(|n| STEPS_ALL[n]);
+        for case in 0..MOVES {
+            let world = World::new(region, number as u64 * MOVES + case + 1);
+            let (cut, settles) = (case % (MOVES / 2), case < MOVES / 2);
+            let Some(judged) = moved(world, steps, cut, settles) else { break };
+            judged.map_err(|why| format!("{steps:?}, cut {cut}, settles {settles}: {why}"))?;
             done += 1;
         }
     }
@@ -503,6 +582,8 @@ fn crash_after_all_sequences() {
         println!("{done} crashes after sequences of {length}");
         assert!(done > 0);
     }
+    let done = all_moved(&region).unwrap_or_else(|why| panic!("{why}"));
+    println!("{done} crashes on the way to another disk");
     changed_while_the_counts_were_settled(&region);
     replaced_and_not_synced(&region).unwrap_or_else(|why| panic!("{why}"));
     saved_without_a_sync(&region);
@@ -510,6 +591,7 @@ fn crash_after_all_sequences() {
         PLANTED.set(Some(mutant));
         let found = (1..=LENGTHS.0).find_map(|length| all(&region, length).err());
         let found = found.or_else(|| replaced_and_not_synced(&region).err());
+        let found = found.or_else(|| all_moved(&region).err());
         PLANTED.set(None);
         println!("{mutant:?}: {found:?}");
         assert!(found.is_some(), "{mutant:?} is not found");

@@ -3,6 +3,7 @@
 //! ```text
 //!   program: fsync ─► slot, bell ─► thread of the volume: look, write the log ─► answer
 //!   every 5 s ─► a part of what nobody has synced
+//!   a larger size ─► the next area, beside, then instead of the old one (`resize`)
 //!   end of the image ─► everything that is not in the log
 //!   the supervisor of an image with a name dies ─► the next one acquires the volume, and writes
 //!                       the tree as it is now as a whole; who waits, waits for that
@@ -23,6 +24,7 @@ mod crashes;
 mod facts;
 mod look;
 mod open;
+pub mod resize;
 mod save;
 pub mod stat;
 
@@ -33,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
 use husk_proto::image::MOUNTS_MAX;
+use husk_proto::volume::Asked;
 use husk_proto::volume::Counter as VolumeCounter;
 use husk_proto::volume::State as VolumeState;
 use husk_proto::volume::State::Stopped;
@@ -45,6 +48,7 @@ use crate::clock::exact_ns;
 use crate::failure::Failure;
 use crate::image::attach;
 use crate::say::{say, say_aside};
+use resize::Making;
 use save::Saver;
 
 /// How long the server of a volume looks for another wish before it sleeps: a lone program that
@@ -55,7 +59,7 @@ const REST_EVERY: Duration = Duration::from_secs(5);
 /// It takes less than this part of the time.
 const REST_PART: u32 = 20;
 /// Longest sleep before a look at what the dead have left, ns.
-const LOOK_NS: u64 = 100_000_000;
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A volume that is in the image.
 pub struct Volume {
@@ -158,12 +162,13 @@ fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
     let Ok(mut direct) = attach() else { return saver };
     direct.volume_set_state(tree, VolumeState::Served);
     let (mut has_answered, mut rest_due) = (false, Instant::now() + REST_EVERY);
+    let mut making = None;
     loop {
         if Instant::now() >= rest_due {
             rest_due = save_rest(&mut direct, &mut saver, name);
         }
         let bell = direct.volume_bell(tree);
-        if answer(&mut direct, &mut saver, name) {
+        if answer(&mut direct, &mut saver, name, &mut making) {
             has_answered = true;
         } else {
             if stop.load(Ordering::Acquire) {
@@ -172,7 +177,7 @@ fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
             if std::mem::take(&mut has_answered) && rang_soon(&direct, tree, bell) {
                 continue;
             }
-            if direct.volume_await_wishes(tree, bell, LOOK_NS) {
+            if direct.volume_await_wishes(tree, bell, LOOK.as_nanos() as u64) {
                 let is_dead = |pid, tid| husk_region::judge(pid, tid) == Life::Dead;
                 direct.volume_sweep(tree, &is_dead);
             }
@@ -205,11 +210,21 @@ fn rang_soon(direct: &Direct, tree: u32, bell: u32) -> bool {
     false
 }
 
-/// Answers those who wait now, together; false: nobody does.
-fn answer(direct: &mut Direct, saver: &mut Saver, name: &str) -> bool {
+/// Answers those who wait now, together; false: nobody waits for a sync.
+fn answer(direct: &mut Direct, saver: &mut Saver, name: &str, making: &mut Option<Making>) -> bool {
     let tree = saver.tree();
-    let mut waiting = Vec::new();
-    direct.volume_each_wish(tree, &mut |wish, inode| waiting.push((wish, inode)));
+    let (mut waiting, mut sizes) = (Vec::new(), Vec::new());
+    direct.volume_each_wish(tree, &mut |wish, asked| match asked {
+        Asked::Commit(inode) => waiting.push((wish, inode)),
+        Asked::Size(bytes) => sizes.push((wish, bytes)),
+    });
+    if making.is_some() || !sizes.is_empty() {
+        let decided = resize::go_on(direct, saver, making, &sizes);
+        look_at(direct, saver, name);
+        if let Some((wish, result)) = decided {
+            direct.volume_grant(wish, result);
+        }
+    }
     if waiting.is_empty() {
         return false;
     }

@@ -16,16 +16,19 @@
 //!    be written as one.
 //! 4. A name that led to one file leads to another only with all of that one's bytes: who replaces
 //!    a file by a rename and syncs nothing has the old one or the new one. ext4 does so, too.
-//! 5. A snapshot has the bytes of every object that its names lead to: names are looked at last.
+//! 5. Where a log takes the place of another one, both hold all that was acknowledged until it is
+//!    durable which of them counts.
+//! 6. A snapshot has the bytes of every object that its names lead to: names are looked at last.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io;
 
 use husk_carrier::Direct;
 use husk_proto::volume::{Counter, Unsaved};
 use husk_proto::{Errno, Inode, Overview as _, VolumeLog as _};
 use husk_storage::area::Area;
 use husk_storage::disk::Disk;
-use husk_storage::log::{Log, Refusal, SnapshotWriter};
+use husk_storage::log::{Counts, Log, Refusal, SnapshotWriter};
 use husk_storage::tree::change::DATA_BYTES_MAX;
 use husk_storage::tree::{Attributes, Change, Id, Kind, Writer, framed};
 
@@ -72,6 +75,16 @@ pub struct Saver<D: Disk = Area> {
     /// Not all that is known is in the log.
     is_behind: bool,
     checkpoints: u64,
+    /// What was done by the logs before this one.
+    before: Counts,
+}
+
+/// Where the volume is, for a log that is to be there instead of another one.
+pub trait Place {
+    /// From now on this log may count.
+    fn take(&self) -> io::Result<()>;
+    /// From now on the other one does not.
+    fn settle(&self) -> io::Result<()>;
 }
 
 impl<D: Disk> Saver<D> {
@@ -83,7 +96,8 @@ impl<D: Disk> Saver<D> {
     ) -> Result<Self, Refusal> {
         let (dirs, objects) = (HashMap::new(), HashMap::new());
         let view = View { tree, root, dirs, objects, begun: None };
-        let mut saver = Self { view, log, is_behind: true, checkpoints: 0 };
+        let before = Counts::default();
+        let mut saver = Self { view, log, is_behind: true, checkpoints: 0, before };
         saver.checkpoint(direct)?;
         Ok(saver)
     }
@@ -131,6 +145,48 @@ impl<D: Disk> Saver<D> {
         }
     }
 
+    /// What the log is on.
+    pub fn disk(&self) -> &D {
+        self.log.disk()
+    }
+
+    /// Writes the whole tree to an empty log, and goes on in it once it has taken its place. On an
+    /// error the old one goes on, or is stopped where nobody knows which of both counts.
+    pub fn move_to(
+        &mut self,
+        direct: &mut Direct,
+        log: Log<D>,
+        place: &impl Place,
+    ) -> Result<(), Errno> {
+        // Invariant 2: what is taken of the marks is not in the old log.
+        self.is_behind = true;
+        if planted(Mutant::PlaceTakenFirst) {
+            place.take().map_err(|_| Errno::EIO)?;
+        }
+        let view = &mut self.view;
+        let written = log.checkpoint(log.appended(), |writer| view.snapshot(direct, writer));
+        written.map_err(|refusal| match refusal {
+            Refusal::TooLong => Errno::EOVERFLOW,
+            Refusal::Full => Errno::EAGAIN,
+            Refusal::Stopped => Errno::EIO,
+        })?;
+        place.take().map_err(|_| Errno::EIO)?;
+        // Invariant 5.
+        let settled = place.settle();
+        let done = self.log.counts();
+        self.before.frames += done.frames;
+        self.before.bytes += done.bytes;
+        self.log = log;
+        if settled.is_err() {
+            self.log.abandon();
+            return Err(Errno::EIO);
+        }
+        self.is_behind = false;
+        self.checkpoints += 1;
+        self.tell(direct);
+        Ok(())
+    }
+
     /// Ends the use of the log.
     pub fn close(self) -> Result<(), Refusal> {
         self.log.close()
@@ -140,8 +196,8 @@ impl<D: Disk> Saver<D> {
         let (counts, (used, room)) = (self.log.counts(), self.log.used_bytes());
         let mut set = |counter, to| direct.volume_set_count(self.view.tree, counter, to);
         let (snapshot, snapshot_room) = self.log.snapshot_bytes();
-        set(Counter::Flushes, counts.frames);
-        set(Counter::Bytes, counts.bytes);
+        set(Counter::Flushes, self.before.frames + counts.frames);
+        set(Counter::Bytes, self.before.bytes + counts.bytes);
         set(Counter::Snapshot, snapshot);
         set(Counter::SnapshotRoom, snapshot_room);
         set(Counter::Checkpoints, self.checkpoints);
@@ -501,16 +557,19 @@ pub enum Mutant {
     AnsweredFirst,
     /// It writes a name that led to another file, and not the bytes of the new one.
     ReplacedUnwritten,
+    /// Another log takes the place of one before the tree is in it.
+    PlaceTakenFirst,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 4] = [
+    pub const ALL: [Mutant; 5] = [
         Self::NamesNotWritten,
         Self::BytesNotWritten,
         Self::AnsweredFirst,
         Self::ReplacedUnwritten,
+        Self::PlaceTakenFirst,
     ];
 }
 

@@ -55,6 +55,10 @@ pub struct Served {
     pub held_bytes: u64,
     /// See `held_bytes`.
     pub held_room_bytes: u64,
+    /// Bytes that are written of a larger area, and how many it is to have; 0: none is made.
+    pub grown_bytes: u64,
+    /// See `grown_bytes`.
+    pub growth_bytes: u64,
     /// How many groups took less than so many microseconds, and not less than the one before; the
     /// last class is for all that took longer.
     pub took: Vec<Took>,
@@ -89,6 +93,8 @@ impl Served {
             log_room_bytes: count(Counter::Room),
             held_bytes: used + count(Counter::Snapshot),
             held_room_bytes: count(Counter::SnapshotRoom),
+            grown_bytes: count(Counter::Grown),
+            growth_bytes: count(Counter::Growth),
             took: took.collect(),
         }
     }
@@ -113,6 +119,10 @@ impl Served {
         let (held, held_room) = (size(self.held_bytes), size(self.held_room_bytes));
         let _ = writeln!(text, "log       {log} of {log_room}, {} checkpoints", self.checkpoints);
         let _ = writeln!(text, "fill      {held} of {held_room}");
+        if self.growth_bytes > 0 {
+            let (done, all) = (size(self.grown_bytes), size(self.growth_bytes));
+            let _ = writeln!(text, "resize    {done} of {all} written");
+        }
         let (syncs, groups) = (self.syncs, self.groups);
         let each = syncs as f64 / groups.max(1) as f64;
         let _ = writeln!(text, "syncs     {syncs}, in {groups} groups ({each:.1} a group)");
@@ -144,13 +154,19 @@ pub fn report(name: &str) -> Result<Report, Failure> {
 
 /// What is done with it by the image of process `pid`; `None`: that has none, or no such volume.
 fn served(pid: u32, name: &str) -> Option<Served> {
+    let (visit, tree) = tree_of(pid, name)?;
+    Some(Served::of(&visit, tree))
+}
+
+/// The image of process `pid`, and which of its trees the volume is.
+pub fn tree_of(pid: u32, name: &str) -> Option<(Visit, u32)> {
     let visit = Visit::of(&pid.to_string()).ok()?;
     let direct = &visit.direct;
     let is_it = |tree: &u32| {
         direct.volume_state(*tree) != VolumeState::None && name_of(&visit.direct, *tree) == name
     };
     let tree = (0..MOUNTS_MAX as u32).find(is_it)?;
-    Some(Served::of(&visit, tree))
+    Some((visit, tree))
 }
 
 impl Report {
