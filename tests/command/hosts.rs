@@ -7,6 +7,7 @@ mod build;
 mod copies;
 mod host;
 mod spent;
+mod started;
 mod written;
 
 use std::fs;

@@ -14,6 +14,8 @@
 mod account;
 mod guest;
 mod job;
+mod known;
+mod own;
 mod same;
 mod shadow;
 mod ssh;

@@ -7,18 +7,22 @@
 //!
 //! Invariants
 //! 1. Nothing is asked on a terminal: what would need a password is refused.
-//! 2. What runs there has the digest of what runs here, judged there at each start; another file in
-//!    its place is replaced.
+//! 2. What runs there has the digest of what is sent from here, judged there at each start: by its
+//!    bytes, or where these were read before by its device, inode, size and times (`known`).
+//!    Another file in its place is replaced.
 //! 3. Every wait has an end: for the connection by ssh's options, for the answers by `START_MAX`.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
 use crate::failure::Failure;
+use crate::hosts::known::{Known, is_identity, name_of, was_settled};
+use crate::hosts::own::Own;
 use crate::request::reason;
 
 /// How long the other host may take for an answer, a copy of the file included.
@@ -44,7 +48,13 @@ const OPTIONS: [&str; 15] = [
     "-oControlMaster=no",
     "--",
 ];
-/// What its shell does there. `SIZE` and `DIGEST` are filled in; no single quotes.
+/// What is drawn on a terminal while the command is copied.
+const TEMPLATE: &str = "husk: copying husk to {msg}: {bytes} of {total_bytes} {wide_bar} {eta}";
+/// Whoever has this turn draws: others copy meanwhile.
+const TURN: &str = "copying";
+/// What no file is known by.
+const UNKNOWN: &str = "none";
+/// What its shell does there. `SIZE`, `DIGEST` and `KNOWN` are filled in; no single quotes.
 const SCRIPT: &str = r#"
 umask 077
 m=$(uname -sm)
@@ -52,7 +62,9 @@ m=$(uname -sm)
 d=${XDG_CACHE_HOME:-$HOME/.cache}/husk
 f=$d/husk-DIGEST
 same() { [ "$(sha256sum <"$1" 2>/dev/null)" = "DIGEST  -" ] && [ -O "$1" ]; }
-if same "$f"; then echo ready; else
+i=$(stat -L -c "%d %i %s %.9Y %.9Z" "$f" 2>/dev/null)
+if [ "$i" = "KNOWN" ] && [ -O "$f" ]; then echo ready
+elif same "$f"; then echo "is $(date +%s) $i"; echo ready; else
   w=$(mkdir -p "$d" 2>&1) || { echo "refused ${w##*: }: $d"; exit 0; }
   [ -e "$f" ] && echo changed
   for o in "$d"/husk-*.part; do
@@ -83,14 +95,18 @@ pub struct Link {
     pub from: ChildStdout,
 }
 
-/// Starts `file`, which has this digest, at `host`. Remarks are given to `note`.
+/// Starts `own` at `host`. Remarks are given to `note`.
 pub fn start(
     host: &str,
-    (file, digest): (&mut File, &str),
+    own: &mut Own,
+    known: &Known,
     note: &dyn Fn(String),
 ) -> Result<Link, Failure> {
-    let size = file.metadata().map(|found| found.len()).unwrap_or_default();
-    let script = SCRIPT.replace("DIGEST", digest).replace("SIZE", &size.to_string());
+    let before = known.identity(&name_of(host), &own.digest);
+    let script = SCRIPT
+        .replace("DIGEST", &own.digest)
+        .replace("SIZE", &own.size.to_string())
+        .replace("KNOWN", before.as_deref().unwrap_or(UNKNOWN));
     let mut command = Command::new("ssh");
     command.args(OPTIONS).arg(host).arg(format!("exec /bin/sh -c '{script}'"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -107,7 +123,7 @@ pub fn start(
     let (Some(to), Some(from), Some(said)) = taken else { unreachable!("all three are pipes") };
     let said = listen(said);
     let mut link = Link { ssh, to, from };
-    match agree(host, &mut link, (file, size), note) {
+    match agree(host, &mut link, (own, known), note) {
         Ok(()) => Ok(link),
         Err(failure) => {
             drop(link.to);
@@ -145,7 +161,7 @@ fn unreachable(host: &str, said: &str) -> Failure {
 fn agree(
     host: &str,
     link: &mut Link,
-    (file, size): (&mut File, u64),
+    (own, known): (&mut Own, &Known),
     note: &dyn Fn(String),
 ) -> Result<(), Option<Failure>> {
     let refused = |why: &str| {
@@ -161,17 +177,38 @@ fn agree(
                 note(format!("note: the copy of husk on {host} was not ours: it is replaced"));
             }
             "missing" => {
-                note(format!("copying husk to {host} ({} MB, once)", size >> 20));
-                // What stops it there is said there.
-                let _ = io::copy(file, &mut link.to);
+                note(format!("copying husk to {host} ({} MB, once)", own.size >> 20));
+                copy(host, own, known, &mut link.to);
             }
-            other => match other.strip_prefix("refused ") {
-                Some(why) => return Err(refused(why)),
+            other => match (other.strip_prefix("is "), other.strip_prefix("refused ")) {
+                (Some(is), _) => {
+                    let (now_s, identity) = is.split_once(' ').unwrap_or_default();
+                    if is_identity(identity) && was_settled(identity, now_s) {
+                        known.note(&name_of(host), &own.digest, identity);
+                    }
+                }
+                (_, Some(why)) => return Err(refused(why)),
                 // A start-up file of its shell speaks, too.
-                None => return Err(refused(&format!("its shell says {other:?}"))),
+                _ => return Err(refused(&format!("its shell says {other:?}"))),
             },
         }
     }
+}
+
+/// Copies the command, and draws how far that is on a terminal; what stops it there is said there.
+fn copy(host: &str, own: &mut Own, known: &Known, to: &mut ChildStdin) {
+    let turn = known.turn(TURN);
+    let target = match turn {
+        Some(_) => ProgressDrawTarget::stderr(),
+        None => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(Some(own.size), target).with_message(host.to_owned());
+    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+        bar.set_style(style);
+    }
+    let _ = own.copy(to, &|written| bar.set_position(written));
+    bar.finish_and_clear();
+    drop(turn);
 }
 
 /// A line, a byte at a time: what follows is not ours.

@@ -32,7 +32,6 @@ use husk_node::{File as Bytes, Kept, Told as Copied};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::exact_ns;
-use crate::digest::of_file;
 use crate::failure::Failure;
 use crate::hosts::account::{Account, Running, SEES, Spent};
 use crate::hosts::guest::{
@@ -40,6 +39,8 @@ use crate::hosts::guest::{
 };
 use crate::hosts::job::{Fate, Job};
 use crate::hosts::stream::{Frame, Kind, put, take};
+use crate::hosts::known::Known;
+use crate::hosts::own::Own;
 use crate::hosts::{same, ssh};
 use crate::named::SELF;
 use crate::nodes::Tree;
@@ -152,12 +153,6 @@ struct Starter {
     is_ending: AtomicBool,
 }
 
-/// A digest of the program that runs, and the program.
-fn own() -> io::Result<(File, String)> {
-    let digest = of_file(Path::new(SELF)).ok_or(io::ErrorKind::Other)?;
-    Ok((File::open(SELF)?, digest))
-}
-
 /// Serves the session; the socket is standard input, and what came of the start goes to standard
 /// output as one line, which is then closed.
 pub fn serve(host: &str, told: &str) -> u8 {
@@ -194,8 +189,10 @@ fn begin(host: &str, told: &str) -> Result<(Arc<Starter>, ssh::Link, UnixListene
     let told: Told = serde_json::from_str(told).map_err(|_| failed("no orders".to_owned()))?;
     let listener = rustix::stdio::stdin().try_clone_to_owned();
     let listener = listener.map_err(|problem| failed(reason(&problem)))?;
-    let (mut file, digest) = own().map_err(|problem| failed(reason(&problem)))?;
-    let mut link = ssh::start(host, (&mut file, &digest), &|line| say(&line))?;
+    let known = Known::find();
+    let own = File::open(SELF).and_then(|file| Own::of(file, &known));
+    let mut own = own.map_err(|problem| failed(reason(&problem)))?;
+    let mut link = ssh::start(host, &mut own, &known, &|line| say(&line))?;
     let hello = Hello {
         version: VERSION,
         node: told.node,
