@@ -7,6 +7,7 @@ mod build;
 mod copies;
 mod host;
 mod spent;
+mod standing;
 mod started;
 mod written;
 

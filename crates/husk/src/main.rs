@@ -100,7 +100,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// List the nodes of an image made with `--nodes`, and the programs on each.
+    /// List the nodes of an image made with `--nodes` or `--on`, and the programs on each.
     Nodes {
         /// Process id of a `husk run`, or name of an image.
         #[arg(value_name = "IMAGE")]
@@ -108,6 +108,11 @@ enum Command {
         /// Print one JSON document instead of the table.
         #[arg(long)]
         json: bool,
+    },
+    /// Add other hosts to an image that is up, or take them out.
+    Node {
+        #[command(subcommand)]
+        command: named::Node,
     },
     /// Send a signal to a process of an image.
     Kill(named::Kill),
@@ -434,6 +439,7 @@ impl Command {
             Command::Metrics(options) => Some(options.image.as_ref()),
             Command::Trace(options) => Some(options.image.as_ref()),
             Command::Net { command } => command.image(),
+            Command::Node { command } => Some(command.image()),
             _ => None,
         }
     }
@@ -501,6 +507,7 @@ fn begin() -> ExitCode {
         Command::Ls { json, .. } => named::list(json),
         Command::Ps { name, json } => named::processes(&name, json),
         Command::Nodes { image, json } => named::nodes(&image, json),
+        Command::Node { command } => named::node(&command),
         Command::Kill(options) => named::kill(&options),
         Command::Diff(options) => diff::run(&options),
         Command::Sync(options) => named::sync(&options),
@@ -546,11 +553,13 @@ fn begin() -> ExitCode {
         Command::Trace(options) => trace::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Stat { image, json } => print_stat(&image, json),
-        Command::Bench(options) => bench::run(options).unwrap_or_else(|problem| {
-            say(&format!("cannot measure: {problem:#}; see `husk check`"));
-            ExitCode::from(STATUS_HUSK)
-        }),
+        Command::Bench(options) => bench::run(options).unwrap_or_else(unmeasured),
     }
+}
+
+fn unmeasured(problem: anyhow::Error) -> ExitCode {
+    say(&format!("cannot measure: {problem:#}; see `husk check`"));
+    ExitCode::from(STATUS_HUSK)
 }
 
 /// The recording goes to standard output; why there is none, to standard error.

@@ -32,6 +32,10 @@ pub struct Up {
     /// Names and files are on the first one [default: 1].
     #[arg(long, value_name = "N", value_parser = parse_nodes)]
     nodes: Option<u32>,
+    /// Other hosts that programs of the image run on, too, as of `husk run --on`. More can be added
+    /// with `husk node add`.
+    #[arg(long, value_name = "HOST[,HOST...]", value_delimiter = ',')]
+    on: Vec<String>,
     /// What a node of another image is told of it.
     #[arg(long, hide = true, value_name = "JSON")]
     part_of: Option<String>,
@@ -54,6 +58,28 @@ pub struct Exec {
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
+}
+
+#[derive(clap::Subcommand, Debug)]
+pub enum Node {
+    /// Let programs of an image that is up run on another host, too, as `husk up --on` does. What
+    /// runs goes on; what it starts from now on may run there. A host that was lost comes back.
+    Add {
+        /// Name of the image.
+        name: OsString,
+        /// The host, as ssh knows it.
+        host: String,
+    },
+    /// Take another host out of an image.
+    Remove {
+        /// Name of the image.
+        name: OsString,
+        /// The host, as it was named.
+        host: String,
+        /// End the programs that run there.
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 #[derive(clap::Args, Debug)]
@@ -195,7 +221,8 @@ pub fn keep(options: &Up, arguments: &[OsString]) -> ExitCode {
 
 pub fn tend(options: Up) -> ExitCode {
     let part_of = options.part_of.as_ref().and_then(|part| serde_json::from_str(part).ok());
-    let request = Request { part_of, nodes: options.nodes, ..options.image.request() };
+    let (nodes, hosts) = (options.nodes, options.on);
+    let request = Request { part_of, nodes, hosts, ..options.image.request() };
     named::tend(&options.name, request, RUNTIME);
     ExitCode::SUCCESS
 }
@@ -271,6 +298,29 @@ pub fn names() -> ExitCode {
 
 pub fn processes(name: &OsStr, json: bool) -> ExitCode {
     listed(named::processes(name), json, named::process_table)
+}
+
+pub fn node(command: &Node) -> ExitCode {
+    let done = match command {
+        Node::Add { name, host } => named::add_host(name, host).map(|()| None),
+        Node::Remove { name, host, force } => named::remove_host(name, host, *force),
+    };
+    match done {
+        Ok(line) => {
+            line.iter().for_each(|line| say(line));
+            ExitCode::SUCCESS
+        }
+        Err(failure) => failed(&failure),
+    }
+}
+
+impl Node {
+    /// The image that is meant.
+    pub fn image(&self) -> &OsStr {
+        match self {
+            Node::Add { name, .. } | Node::Remove { name, .. } => name,
+        }
+    }
 }
 
 pub fn nodes(image: &str, json: bool) -> ExitCode {

@@ -29,10 +29,12 @@ use crate::failure::Failure;
 use crate::fetcher;
 use crate::full::Full;
 use crate::holds::{self, Work as Kind};
+use crate::hosts::{Apart, Leaving, News};
 use crate::image::Image;
 use crate::lender;
 use crate::limits;
 use crate::loads::Loads;
+use crate::named::Name;
 use crate::neighbours::Neighbours;
 use crate::nodes::Nodes;
 use crate::onlooker::Progress;
@@ -86,6 +88,7 @@ pub struct Work {
     next_scan: Instant,
     saves_in: Option<PathBuf>,
     nodes: Option<Nodes>,
+    apart: Apart,
 }
 
 /// How an image ended.
@@ -143,6 +146,7 @@ impl Work {
             next_scan,
             saves_in: None,
             nodes: None,
+            apart: Apart::default(),
         };
         let directories: Vec<_> = work.image.overlays().into_iter().map(|(_, path)| path).collect();
         recovery::notes(&directories).iter().for_each(|note| say(&format!("note: {note}")));
@@ -189,6 +193,7 @@ impl Work {
             next_scan,
             saves_in: None,
             nodes: None,
+            apart: Apart::default(),
         };
         // Whoever is there was told when it was made.
         let _ = work.announce();
@@ -222,18 +227,72 @@ impl Work {
         Ok(())
     }
 
-    /// Goes on with them where another supervisor was killed; `listener` is the home's, if the
-    /// keeper has kept it.
-    pub fn resume_nodes(&mut self, listener: Option<OwnedFd>) {
+    /// Goes on with them where another supervisor was killed, that of image `name` with these other
+    /// `hosts`; `listener` is the home's, if the keeper has kept it.
+    pub fn resume_nodes(&mut self, listener: Option<OwnedFd>, name: &Name, hosts: &[String]) {
         let direct = &self.image.direct;
         if direct.nodes() < 2 {
             return;
         }
         let region = self.image.region.try_clone().map_err(crate::run::no_descriptor);
-        match region.and_then(|region| Nodes::resume(region, direct, listener)) {
+        match region.and_then(|region| Nodes::resume(region, direct, listener, (name, hosts))) {
             Ok(nodes) => self.nodes = Some(nodes),
             Err(failure) => say(&failure.to_string()),
         }
+    }
+
+    /// Begins a session with another host, in an image called `base`.
+    pub fn add_host(&mut self, base: &str, host: &str) -> Result<(), Failure> {
+        let direct = &mut self.image.direct;
+        if self.nodes.is_none() {
+            let region = self.image.region.try_clone().map_err(crate::run::no_descriptor)?;
+            self.nodes = Some(Nodes::alone(region, direct, base)?);
+        }
+        let Some(nodes) = &mut self.nodes else { unreachable!("they are there") };
+        let added = nodes.add_host(direct, host);
+        nodes.note_apart(&self.apart);
+        added
+    }
+
+    /// Takes another host out of the image: what is to be ended.
+    pub fn remove_host(&mut self, host: &str, force: bool) -> Result<Leaving, Failure> {
+        let direct = &mut self.image.direct;
+        match &mut self.nodes {
+            Some(nodes) => nodes.remove_host(direct, host, force),
+            None => Err(crate::nodes::no_hosts(host)),
+        }
+    }
+
+    /// Ends a session that nobody waits for any more.
+    pub fn give_up_host(&mut self, host: &str) {
+        if let Some(nodes) = &mut self.nodes {
+            nodes.give_up_host(&mut self.image.direct, host);
+        }
+    }
+
+    /// Process `pid` comes into the image, and brings along what it was started with.
+    pub fn came(&mut self, pid: u32, inherited: &[u32]) {
+        if self.apart.came(pid, inherited)
+            && let Some(nodes) = &self.nodes
+        {
+            nodes.note_apart(&self.apart);
+        }
+    }
+
+    /// What has become of other hosts.
+    pub fn host_news(&mut self) -> Vec<(String, News)> {
+        let direct = &mut self.image.direct;
+        self.nodes.as_mut().map(|nodes| nodes.host_news(direct)).unwrap_or_default()
+    }
+
+    /// The other hosts by number; no text: that number is free.
+    pub fn host_names(&self) -> Vec<String> {
+        self.nodes.as_ref().map(Nodes::host_names).unwrap_or_default()
+    }
+
+    /// Ends the other hosts: what went on with them, a line each.
+    pub fn end_hosts(&mut self) -> Vec<String> {
+        self.nodes.as_mut().map(Nodes::end_hosts).unwrap_or_default()
     }
 
     /// Ends them; whether there were any.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use husk_tests::husk::husk;
+use husk_tests::husk::{binary, husk};
 use husk_tests::{Outcome, Scratch, against_native, process};
 
 use crate::{LIMIT, run, said};
@@ -204,6 +204,18 @@ impl Host {
         command.arg(format!("PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/bin"));
         command.arg(husk.get_program()).args(husk.get_args()).env("HUSK_FSCK", "1");
         command.env("HUSK_HOST_TEST", self.scratch.path());
+        command
+    }
+
+    /// `husk WORDS`, with images of this host's own.
+    pub fn husk(&self, words: &[&str]) -> Command {
+        let mut command = self.beyond(0, "env");
+        let bin = self.path("bin").display().to_string();
+        let own = |name: &str| self.path(name).display().to_string();
+        command.arg(format!("PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/bin"));
+        command.args([format!("HUSK_IMAGES={}", own("images")), "HUSK_FSCK=1".to_owned()]);
+        command.arg(format!("XDG_STATE_HOME={}", own("state")));
+        command.arg(binary()).args(words).env("HUSK_HOST_TEST", self.scratch.path());
         command
     }
 

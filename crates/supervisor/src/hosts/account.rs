@@ -173,7 +173,7 @@ pub fn ask(socket: &Path, what: u8, patience: Duration) -> Option<Account> {
 
 /// What goes on with the other hosts of an image whose private directory this is.
 pub fn seen(private: &Path, hosts: u16) -> Vec<Option<Account>> {
-    let socket = |host| private.join(super::socket_name(husk_node::AFAR + host));
+    let socket = |host| private.join(super::socket_name(host));
     (1..=hosts).map(|host| ask(&socket(host), SEES, SEEN_MAX)).collect()
 }
 

@@ -15,6 +15,7 @@
 //! 4. The reader of frames waits for nothing; a guest that sends more than it may is cut off.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -38,11 +39,11 @@ use crate::hosts::guest::{
     ALIVE_EVERY, ASKERS, CREDIT_BYTES, Hello, SILENCE_MAX, VERSION, Welcome, features, lock,
 };
 use crate::hosts::job::{Fate, Job};
-use crate::hosts::stream::{Frame, Kind, put, take};
 use crate::hosts::known::Known;
 use crate::hosts::own::Own;
+use crate::hosts::stream::{Frame, Kind, put, take};
 use crate::hosts::{same, ssh};
-use crate::named::SELF;
+use crate::named::{self, Name, SELF};
 use crate::nodes::Tree;
 use crate::request::reason;
 use crate::say::say;
@@ -84,6 +85,9 @@ pub struct Told {
     pub trees: Vec<Tree>,
     /// Memory of the node there, bytes.
     pub memory_bytes: u64,
+    /// The image whose log has what is said once the session has begun; `None`: it is said to who
+    /// has started it.
+    pub log: Option<String>,
 }
 
 /// A request: where its answer goes, for which job, the message.
@@ -154,15 +158,16 @@ struct Starter {
 }
 
 /// Serves the session; the socket is standard input, and what came of the start goes to standard
-/// output as one line, which is then closed.
+/// output as one line. That is closed when the other host is lost, or this process ends.
 pub fn serve(host: &str, told: &str) -> u8 {
     // A session of its own: keys on the terminal are for programs.
     let _ = rustix::process::setsid();
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let _ = rustix::thread::set_name(c"husk: host");
     match begin(host, told) {
-        Ok((starter, link, listener)) => {
+        Ok((starter, link, listener, log)) => {
             report(&Ok(()));
+            log.and_then(log_to);
             run(&starter, link, listener);
             0
         }
@@ -175,16 +180,29 @@ pub fn serve(host: &str, told: &str) -> u8 {
 
 /// Tells who has started us, once.
 fn report(begun: &Result<(), Failure>) {
-    let text = serde_json::to_string(begun).unwrap_or_default();
+    let text = serde_json::to_string(begun).unwrap_or_default() + "\n";
     let mut output = io::stdout();
     // Who does not listen has ended, and we with it.
     let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+}
+
+/// Tells who has started us that the other host is lost.
+fn hang_up() {
     if let Ok(null) = File::options().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&null);
     }
 }
 
-fn begin(host: &str, told: &str) -> Result<(Arc<Starter>, ssh::Link, UnixListener), Failure> {
+/// What is said from now on goes to the log of image `name`.
+fn log_to(name: String) -> Option<()> {
+    let name = Name::parse(OsStr::new(&name)).ok()?;
+    rustix::stdio::dup2_stderr(&named::log(&name).ok()?).ok()
+}
+
+/// A session that has begun, and the image that has a log.
+type Begun = (Arc<Starter>, ssh::Link, UnixListener, Option<String>);
+
+fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
     let failed = |why: String| Failure::new(format!("cannot use {host}"), why, "see `husk check`");
     let told: Told = serde_json::from_str(told).map_err(|_| failed("no orders".to_owned()))?;
     let listener = rustix::stdio::stdin().try_clone_to_owned();
@@ -231,7 +249,7 @@ fn begin(host: &str, told: &str) -> Result<(Arc<Starter>, ssh::Link, UnixListene
         is_lost: AtomicBool::new(false),
         is_ending: AtomicBool::new(false),
     };
-    Ok((Arc::new(starter), link, UnixListener::from(listener)))
+    Ok((Arc::new(starter), link, UnixListener::from(listener), told.log))
 }
 
 /// Serves until the supervisor wants an end, or the other host is lost.
@@ -280,6 +298,7 @@ fn run(starter: &Arc<Starter>, link: ssh::Link, listener: UnixListener) {
     let _ = ssh.kill();
     let _ = ssh.wait();
     if !starter.is_ending.load(Ordering::Relaxed) {
+        hang_up();
         say(&format!(
             "{} is lost: programs that ran there end as killed, and all others run here",
             starter.host
@@ -655,7 +674,7 @@ fn string(from: &mut UnixStream) -> io::Result<PathBuf> {
     while text.len() < husk_abi::PATH_MAX {
         from.read_exact(&mut byte)?;
         match byte[0] {
-            0 => return Ok(PathBuf::from(std::ffi::OsStr::from_bytes(&text))),
+            0 => return Ok(PathBuf::from(OsStr::from_bytes(&text))),
             other => text.push(other),
         }
     }

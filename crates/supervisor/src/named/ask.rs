@@ -341,9 +341,18 @@ pub fn look(name: &Name) -> Result<Status, Failure> {
 
 /// What a living image answers, if that is no refusal.
 fn asked(name: &Name, what: &Ask) -> Result<(Answer, Vec<OwnedFd>), Failure> {
+    asked_within(name, what, ANSWER_MAX)
+}
+
+/// The same where that may take so long.
+pub fn asked_within(
+    name: &Name,
+    what: &Ask,
+    patience: Duration,
+) -> Result<(Answer, Vec<OwnedFd>), Failure> {
     let place = Place::find(name)?;
     let stream = place.connect()?;
-    let asked = stream.set_read_timeout(Some(ANSWER_MAX)).and_then(|()| ask(&stream, what));
+    let asked = stream.set_read_timeout(Some(patience)).and_then(|()| ask(&stream, what));
     match asked {
         Ok((Answer::Refused(failure), _)) => Err(failure),
         Ok(told) => Ok(told),

@@ -53,13 +53,28 @@ pub fn enter(
     let place = match (node, asked) {
         (None, None) => Place::find(&name).map_err(missing)?,
         (node, asked) => {
-            let count = look(&name).map_err(missing)?.nodes.max(1);
+            let status = look(&name).map_err(missing)?;
+            let hosts = status.hosts.len() as u32;
+            let count = status.nodes.max(hosts + 1);
             let asked = nodes::settle_asked(asked.as_deref(), count)?;
-            node_of(&name, node.unwrap_or(asked.unwrap_or(0).into()), count)?
+            match (hosts, node) {
+                (0, node) => node_of(&name, node.unwrap_or(asked.unwrap_or(0).into()), count)?,
+                // What it starts goes where the variable says.
+                (_, None | Some(0)) => Place::find(&name)?,
+                (_, Some(node)) => return Err(not_on_host(&name, node)),
+            }
         }
     };
     let here = std::env::current_dir().ok().filter(|path| path.to_str().is_some());
     join(&place, here, command, shown, policy)
+}
+
+/// A command that is entered runs here, whatever runs on other hosts.
+fn not_on_host(name: &Name, node: u32) -> Failure {
+    let what = format!("cannot enter node {node} of image {name}");
+    let why = "what runs on other hosts is started by a program of the image";
+    let remedy = format!("say HUSK_NODE={node} in a shell: husk exec {name} -- sh -c COMMAND");
+    Failure::new(what, why, remedy)
 }
 
 /// The place of a node of image `name`, which has `count`.

@@ -31,7 +31,7 @@ use crate::named::kept::OVER;
 use crate::named::message::{receive, send};
 use crate::named::place::{Name, Place};
 use crate::named::tend::{let_go, say_begun};
-use crate::named::up::{Begun, START_MAX};
+use crate::named::up::{Begun, START_MAX, patience};
 use crate::request::reason;
 use crate::work::take_signals;
 
@@ -60,7 +60,8 @@ pub fn keep(name: &OsStr, arguments: &[OsString]) {
         Err(failure) => return say_begun(&Begun::Failed(failure)),
     };
     // None: it could not begin, and has said why, or it was killed, which `husk up` sees.
-    let left = stream.set_read_timeout(Some(START_MAX)).and_then(|()| receive(&stream, true));
+    let patience = Some(patience(arguments));
+    let left = stream.set_read_timeout(patience).and_then(|()| receive(&stream, true));
     match left {
         Ok(left) => Keeper { name, stream, supervisor: Some(supervisor), left }.keep(),
         // If it is stopped, `husk up` has given up, too.

@@ -89,6 +89,18 @@ pub enum Ask {
         /// Only these paths of the host, and what is below; all, where there are none.
         paths: Vec<OsString>,
     },
+    /// Programs may run on another host, too.
+    AddHost {
+        /// As ssh knows it.
+        host: String,
+    },
+    /// They may not any more.
+    RemoveHost {
+        /// The host.
+        host: String,
+        /// Programs that run there are ended.
+        force: bool,
+    },
     /// The end.
     Down {
         /// Nothing is written back.
@@ -135,6 +147,11 @@ pub enum Answer {
     },
     /// What has changed is written back.
     Synced(Synced),
+    /// A host is in the image, or is not any more.
+    Host {
+        /// What went on with it.
+        line: Option<String>,
+    },
     /// The image has ended.
     Down {
         /// What there is to tell.
@@ -215,6 +232,9 @@ pub struct Status {
     /// Nodes it is the first of; 0: itself alone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nodes: u32,
+    /// Other hosts of it by number; no text: that number is free.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// The image that it is another node of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_of: Option<PartOf>,

@@ -37,6 +37,7 @@ use crate::descent::{self, QUIET, Stragglers};
 use crate::failure::Failure;
 use crate::full;
 use crate::image::Newcomer;
+use crate::named::hosting::{Hosting, Told};
 use crate::named::kept::Kept;
 use crate::named::message::{
     Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, Whole, answer, line, send_some,
@@ -86,6 +87,7 @@ pub struct Server {
     replies: Vec<Reply>,
     ends: Vec<End>,
     syncing: Option<Syncing>,
+    hosting: Hosting,
     unfound: Option<String>,
     /// Whether there are notes of write-backs that have not ended.
     noted: bool,
@@ -171,8 +173,9 @@ impl Stragglers for Programs<'_> {
 impl Server {
     /// Nobody has connected yet.
     pub fn new(held: Held, made: Made) -> Server {
-        let (talks, replies, ends) = Default::default();
-        Server { held, made, talks, replies, ends, syncing: None, unfound: None, noted: false }
+        let (talks, replies, ends, hosting) = Default::default();
+        let (syncing, unfound, noted) = (None, None, false);
+        Server { held, made, talks, replies, ends, syncing, hosting, unfound, noted }
     }
 
     /// Leaves to the keeper at the other end of `stream` what is needed to go on without us.
@@ -227,6 +230,7 @@ impl Server {
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.made.work.tick();
+                self.look_at_hosts(kept);
             }
             if let Some(end) = self.due()
                 && let Over::Ended(asker) = self.end(end, kept)
@@ -259,6 +263,27 @@ impl Server {
             say(&why);
             self.unfound = Some(why);
         }
+    }
+
+    /// Tells who waits for other hosts, and leaves to the keeper which there are.
+    fn look_at_hosts(&mut self, kept: &Kept) {
+        let (told, changed) = self.hosting.tick(&mut self.made.work, is_closed);
+        told.into_iter().for_each(|told| self.reply(told));
+        if !changed {
+            return;
+        }
+        self.made.status.hosts = self.made.work.host_names();
+        // For people, and for who finds the image in a program.
+        let written = write_facts(&self.held, &self.made.status);
+        let left = written.and_then(|()| kept.update(&self.made, self.held.lock.as_fd()));
+        if let Err(problem) = left {
+            say(&format!("cannot note its other hosts: {}", reason(&problem)));
+        }
+    }
+
+    fn reply(&mut self, (asker, told): Told) {
+        // Who does not listen is not told.
+        self.replies.extend(Reply::begin(asker, &told, &[]).ok().flatten());
     }
 
     fn be_found(&mut self, kept: &Kept) -> io::Result<()> {
@@ -376,6 +401,19 @@ impl Server {
                 self.sync(talk.stream, paths.into_iter().map(PathBuf::from).collect());
                 return None;
             }
+            Ok(Ask::AddHost { host }) => {
+                let Made { work, status, .. } = &mut self.made;
+                let image = (work, &*status, &self.held.place.name);
+                let told = self.hosting.add(image, host, talk.stream);
+                told.into_iter().for_each(|told| self.reply(told));
+                return None;
+            }
+            Ok(Ask::RemoveHost { host, force }) => {
+                let work = &mut self.made.work;
+                let told = self.hosting.remove(work, (&host, force), talk.stream);
+                told.into_iter().for_each(|told| self.reply(told));
+                return None;
+            }
             Ok(Ask::Look) => (Answer::Look(self.look()), vec![]),
             Ok(Ask::Processes) => {
                 let living = self.made.work.living().into_iter();
@@ -476,6 +514,7 @@ impl Server {
             return Err(refuse("it has ended", "start it again"));
         }
         let process = self.made.work.image.admit(newcomer)?.0;
+        self.made.work.came(newcomer.pid, newcomer.inherited);
         let (guard, trap_only) = (self.made.status.guard, self.made.trap_only);
         Ok((Answer::Joined { process, guard, trap_only, noted: self.noted }, pidfd))
     }
@@ -514,6 +553,7 @@ impl Server {
             let _ = deliver(&asker, &told);
         }
         let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
+        let closing = self.made.work.end_hosts();
         let had_nodes = self.made.work.end_nodes();
         let mut tally = Tally::default();
         let _turn = turns::take(&self.held.place, turns::WRITE_BACK_WAITS);
@@ -531,6 +571,8 @@ impl Server {
         }
         let mut lines: Vec<String> =
             told.into_iter().map(|(who, how)| format!("{who}: {how}")).collect();
+        // Nobody misses it.
+        lines.extend(closing.into_iter().filter(|_| end.asker.is_some()));
         let ledger = (Ledger::at(self.held.place.ledger()), self.made.status.number);
         let ended = self.made.work.finish(end.discard, &[], &progress, Some(ledger));
         drop(pulse);
@@ -554,6 +596,7 @@ impl Server {
     fn stay(&mut self, asker: Option<UnixStream>, outcome: &Outcome, had_nodes: bool, kept: &Kept) {
         let failure = refused::stays(&self.held.place.name, outcome, had_nodes);
         self.made.status.nodes = 0;
+        self.made.status.hosts.clear();
         say(&failure.to_string());
         self.held.place.remove("ending");
         if let Err(problem) = self.be_found(kept) {

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::descent::descendants;
 use crate::failure::Failure;
+use crate::hosts;
 use crate::named::half;
 use crate::named::place::Name;
 use crate::request::reason;
@@ -35,6 +36,12 @@ pub const SELF: &str = "/proc/self/exe";
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// How long an image may take to be made: a thousand times as long as it does.
 pub const START_MAX: Duration = Duration::from_secs(60);
+
+/// How long an image with these arguments may take: one with other hosts waits for them.
+pub fn patience(arguments: &[OsString]) -> Duration {
+    let on = |word: &OsString| word.as_encoded_bytes().starts_with(b"--on");
+    if arguments.iter().any(on) { START_MAX + hosts::START_MAX } else { START_MAX }
+}
 
 /// What a supervisor that was started says.
 #[derive(Serialize, Deserialize)]
@@ -64,8 +71,9 @@ pub fn up(name: &OsStr, arguments: &[OsString]) -> Result<(), Failure> {
     let words = [OsStr::new("keep")].into_iter().chain(arguments.iter().map(AsRef::as_ref));
     // One that does not take them does not answer.
     let _ = half::tell(&ours, words);
-    let Some(text) = answer(&mut keeper, START_MAX) else {
-        let why = format!("its supervisor did not start in {} s", START_MAX.as_secs());
+    let patience = patience(arguments);
+    let Some(text) = answer(&mut keeper, patience) else {
+        let why = format!("its supervisor did not start in {} s", patience.as_secs());
         return Err(failed(&why));
     };
     match serde_json::from_slice(&text) {

@@ -45,6 +45,12 @@ impl Deaths {
         self.next_look = Instant::now();
     }
 
+    /// A node on another host is dead.
+    pub fn add(&mut self, node: u16) {
+        self.dead.insert(node, false);
+        self.next_look = Instant::now();
+    }
+
     /// Looks for dead nodes, if it is time, and tells the agent that listens at `home`.
     pub fn look(&mut self, home: &Path, names: &[Name]) {
         if Instant::now() < self.next_look {

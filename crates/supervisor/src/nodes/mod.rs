@@ -30,13 +30,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
+use husk_node::AFAR;
 use husk_proto::Shortcuts as _;
 use husk_proto::image::Cover;
 use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::failure::Failure;
-use crate::hosts::Hosts;
+use crate::hosts::{Apart, Hosts, Leaving, News};
 use crate::named::{self, Name, SELF};
 use crate::nodes::deaths::Deaths;
 use crate::request::{MEMORY_BYTES_MIN, Settings, reason, size};
@@ -135,20 +136,122 @@ impl Nodes {
         let long = |errno| unmade(format!("{errno:?}"));
         direct.set_nodes(settings.nodes as u16, base.as_bytes(), pid).map_err(long)?;
         if !settings.hosts.is_empty() {
-            let hosts = Hosts::begin(&settings.hosts, &home, &trees)?;
-            let count = husk_node::AFAR + hosts.count();
+            let hosts = nodes.hosts(direct)?;
+            settings.hosts.iter().try_for_each(|host| hosts.start(host))?;
+            hosts.wait()?;
+            let count = AFAR + hosts.count();
             direct.set_nodes(count, base.as_bytes(), pid).map_err(long)?;
-            nodes.hosts = Some(hosts);
         }
         Ok(nodes)
     }
 
-    /// Goes on with those of an image whose supervisor was killed. Without a `listener` that was
-    /// left, there is another one at the same place.
+    /// The agent alone, for an image called `base` that goes on: hosts are added to it.
+    pub fn alone(region: OwnedFd, direct: &mut Direct, base: &str) -> Result<Nodes, Failure> {
+        let home = socket(direct)?;
+        // Nobody answers at one of before.
+        let _ = std::fs::remove_file(&home);
+        let listener = listen(&home).map_err(|errno| unmade(reason(&errno.into())))?;
+        let mut nodes = Nodes::new(region, listener, &home);
+        nodes.logs = Name::parse(OsStr::new(base)).ok();
+        nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
+        direct.set_nodes(0, base.as_bytes(), 0).map_err(|errno| unmade(format!("{errno:?}")))?;
+        Ok(nodes)
+    }
+
+    /// The other hosts, of which there may be none yet.
+    fn hosts(&mut self, direct: &Direct) -> Result<&mut Hosts, Failure> {
+        if self.hosts.is_none() {
+            self.hosts = Some(Hosts::none(&self.home, trees(direct), self.logs.clone())?);
+        }
+        let Some(hosts) = &mut self.hosts else { unreachable!("they are there") };
+        Ok(hosts)
+    }
+
+    /// Begins a session with another host: what becomes of it is told by `host_news`.
+    pub fn add_host(&mut self, direct: &Direct, host: &str) -> Result<(), Failure> {
+        let hosts = self.hosts(direct)?;
+        hosts.tell_at_end();
+        hosts.start(host)
+    }
+
+    /// Takes another host out of the image: what is to be ended.
+    pub fn remove_host(
+        &mut self,
+        direct: &mut Direct,
+        host: &str,
+        force: bool,
+    ) -> Result<Leaving, Failure> {
+        let Some(hosts) = &mut self.hosts else {
+            return Err(no_hosts(host));
+        };
+        let (leaving, node) = hosts.leave(host, force)?;
+        let count = hosts.count();
+        self.deaths.add(node);
+        set_hosts(direct, count);
+        Ok(leaving)
+    }
+
+    /// Another host is not wanted any more by who has added it.
+    pub fn give_up_host(&mut self, direct: &mut Direct, host: &str) {
+        if let Ok(leaving) = self.remove_host(direct, host, true) {
+            leaving.end();
+        }
+    }
+
+    /// Notes what programs that came from outside were started with.
+    pub fn note_apart(&self, apart: &Apart) {
+        if self.hosts.is_some() {
+            // What is not noted keeps its programs here.
+            let _ = apart.write(&self.home);
+        }
+    }
+
+    /// The other hosts by number; no text: that number is free.
+    pub fn host_names(&self) -> Vec<String> {
+        self.hosts.as_ref().map(Hosts::names).unwrap_or_default()
+    }
+
+    /// What has become of other hosts.
+    pub fn host_news(&mut self, direct: &mut Direct) -> Vec<(String, News)> {
+        let Some(hosts) = &mut self.hosts else { return Vec::new() };
+        let news = hosts.news();
+        for (_, one) in &news {
+            match one {
+                News::Up => set_hosts(direct, hosts.count()),
+                News::Lost(node) => self.deaths.add(*node),
+                News::Failed(_) => {}
+            }
+        }
+        news
+    }
+
+    /// Begins sessions again with the hosts that an image had whose supervisor was killed.
+    fn resume_hosts(&mut self, direct: &Direct, names: &[String]) -> Result<(), Failure> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let hosts = self.hosts(direct)?;
+        hosts.tell_at_end();
+        for (number, host) in names.iter().enumerate() {
+            hosts.forget_socket(number);
+            if host.is_empty() {
+                hosts.skip();
+            } else if let Err(failure) = hosts.start_next(host) {
+                say(&failure.to_string());
+                hosts.skip();
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with those of an image whose supervisor was killed, which has a log as `name`, and
+    /// with these other `hosts`. Without a `listener` that was left, there is another one at the
+    /// same place.
     pub fn resume(
         region: OwnedFd,
         direct: &Direct,
         listener: Option<OwnedFd>,
+        (name, hosts): (&Name, &[String]),
     ) -> Result<Nodes, Failure> {
         let home = socket(direct)?;
         let listener = listener.map_or_else(
@@ -166,7 +269,9 @@ impl Nodes {
             let _ = link(&home, node, &name);
             nodes.names.push(name);
         }
+        nodes.logs = Some(name.clone());
         nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
+        nodes.resume_hosts(direct, hosts)?;
         Ok(nodes)
     }
 
@@ -275,6 +380,13 @@ impl Nodes {
     }
 }
 
+impl Nodes {
+    /// Ends the other hosts: what went on with them, a line each.
+    pub fn end_hosts(&mut self) -> Vec<String> {
+        self.hosts.take().map(|mut hosts| hosts.end()).unwrap_or_default()
+    }
+}
+
 impl Drop for Nodes {
     /// Ends the others, then the agent; nobody runs on them any more.
     fn drop(&mut self) {
@@ -293,6 +405,20 @@ impl Drop for Nodes {
             let _ = agent.wait();
         }
     }
+}
+
+/// Why `host` cannot be taken out of an image that has none.
+pub fn no_hosts(host: &str) -> Failure {
+    let why = "the image has no other hosts";
+    Failure::new(format!("cannot remove {host}"), why, "see `husk nodes IMAGE`")
+}
+
+/// Programs may go to so many other hosts from now on.
+fn set_hosts(direct: &mut Direct, count: u16) {
+    let (base, pid) = (direct.nodes_base().to_vec(), direct.home_pid());
+    let nodes = if count == 0 { 0 } else { AFAR + count };
+    // The name was set before: it is not too long.
+    let _ = direct.set_nodes(nodes, &base, pid);
 }
 
 fn unmade(why: String) -> Failure {

@@ -45,7 +45,12 @@ pub fn nodes(image: &str) -> Result<Vec<Row>, Failure> {
     let mut rows: Vec<Row> =
         others(&visit.direct).into_iter().map(|(node, image)| other(node, image)).collect();
     let hosts = other_hosts(&visit.direct);
-    rows.extend((AFAR + 1..).zip(hosts).map(|(node, account)| host(node, account)));
+    let names = host_names(image, run);
+    rows.extend(
+        (1..).zip(hosts).map(|(number, account)| {
+            host(AFAR + number, account, names.get(usize::from(number) - 1))
+        }),
+    );
     // Who has gone on elsewhere has a record here until it ends.
     let elsewhere = |pid: &u32| rows.iter().any(|row| row.processes.contains(pid));
     here.retain(|pid| !husk_carrier::ended(*pid) && !elsewhere(pid) && !serves(*pid));
@@ -89,9 +94,16 @@ pub fn other_hosts(direct: &Direct) -> Vec<Option<Account>> {
     if hosts == 0 { Vec::new() } else { hosts::seen(private, hosts) }
 }
 
+/// What the other hosts of an image with a name are called, whether or not they are there.
+fn host_names(image: &str, run: u32) -> Vec<String> {
+    let name = Name::parse(OsStr::new(image)).ok().filter(|_| run == 0);
+    name.and_then(|name| named::look(&name).ok()).map(|status| status.hosts).unwrap_or_default()
+}
+
 /// A node on another host, which has no memory for files.
-fn host(node: u16, account: Option<Account>) -> Row {
-    let image = account.as_ref().map_or("-".to_owned(), |account| account.host.clone());
+fn host(node: u16, account: Option<Account>, name: Option<&String>) -> Row {
+    let name = account.as_ref().map(|account| &account.host).or(name);
+    let image = name.filter(|name| !name.is_empty()).map_or("-".to_owned(), String::clone);
     let up = account.as_ref().is_some_and(|account| !account.is_lost);
     let running = account.iter().flat_map(|account| &account.running);
     let processes = running.map(|running| running.pid).collect();
