@@ -79,3 +79,16 @@ fn what_postgresql_acknowledged_survives_the_death_of_all() {
         room.command("512M", &["bash", &script, verb.word(), &room.tree()])
     });
 }
+
+#[test]
+fn what_redis_acknowledged_with_appendfsync_always_survives_the_death_of_all() {
+    if against_native() {
+        return;
+    }
+    let room = Room::new("redis", "16M");
+    let program = room.path("redis.py");
+    fs::write(&program, include_str!("../sources/redis.py")).expect("a program");
+    survives(&room, ("redis", 0), |verb| {
+        room.command("128M", &["python3", &program, verb.word(), &room.tree()])
+    });
+}
