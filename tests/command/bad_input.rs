@@ -186,6 +186,8 @@ fn mistakes_of_the_other_commands_get_one_line_too() {
         (&["bench", "fs", "--tmpfs", "absent", "--only", "stat"], 125, &["absent"]),
         (&["bench", "pipes", "--only", "absent"], 125, &["absent", "one thread"]),
         (&["bench", "msg", "--only", "absent"], 125, &["absent", "one way"]),
+        (&["bench", "hosts", "--only", "absent"], 125, &["absent", "husk, 4 hosts"]),
+        (&["bench", "hosts", "--hosts", "0"], 125, &["--hosts"]),
         (&["bench", "workloads", "--only", "creates", "--report", "absent/d"], 125, &["absent/d"]),
     ];
     for (arguments, status, mentions) in cases {

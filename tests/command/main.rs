@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod bench_hosts;
 mod calls;
 mod diff;
 mod ends;

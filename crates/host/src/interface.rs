@@ -1,5 +1,6 @@
 //! Settings of a network interface through `ioctl(SIOCETHTOOL)`: the parts of a packet that select
-//! its receive queue, and whether packets are merged (GRO).
+//! its receive queue, and whether packets are merged (GRO); and interfaces of which a program
+//! carries the packets (TUN).
 
 use core::mem::size_of;
 
@@ -9,6 +10,9 @@ use crate::syscall;
 
 const SIOCETHTOOL: usize = 0x8946;
 const SIOCGIFHWADDR: usize = 0x8927;
+const TUNSETIFF: usize = 0x4004_54ca;
+/// `IFF_TUN | IFF_NO_PI`: packets of IP, and nothing before them.
+const TUN: usize = 0x1001;
 const GET_GRO: u32 = 0x2b;
 const SET_GRO: u32 = 0x2c;
 const GET_FLOW_HASH: u32 = 0x29;
@@ -100,4 +104,16 @@ pub fn flow_hash(socket: i32, interface: &str, kind: u32) -> Result<u64, Errno> 
 /// Chooses queues by these parts.
 pub fn set_flow_hash(socket: i32, interface: &str, kind: u32, fields: u64) -> Result<(), Errno> {
     ask(socket, interface, &mut Flow { command: SET_FLOW_HASH, kind, fields, rest: [0; 30] })
+}
+
+/// Makes an interface of this name, of which `tun`, a new descriptor of `/dev/net/tun`, carries the
+/// packets: reads give those that are sent, writes those that arrive. It goes with the descriptor.
+pub fn make_tun(tun: i32, interface: &str) -> Result<(), Errno> {
+    let mut request = named(interface)?;
+    request.data = TUN;
+    let address = core::ptr::from_mut(&mut request) as usize;
+    // SAFETY: the request lives until the call is over, which reads its flags and its name, and
+    // writes the name that it has chosen into the room for it.
+    let raw = unsafe { syscall(nr::ioctl, [tun as usize, TUNSETIFF, address, 0, 0, 0]) };
+    Errno::check(raw as i64).map(|_| ())
 }

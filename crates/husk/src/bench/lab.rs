@@ -58,7 +58,8 @@ pub fn inside<T: Send>(
         .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread in a network namespace has panicked")))
 }
 
-fn made() -> anyhow::Result<File> {
+/// A new namespace.
+pub fn made() -> anyhow::Result<File> {
     let make = || {
         unshare(CloneFlags::CLONE_NEWNET)?;
         anyhow::Ok(File::open("/proc/thread-self/ns/net")?)
@@ -95,7 +96,8 @@ impl Lab {
     }
 }
 
-fn ip(words: &str) -> anyhow::Result<()> {
+/// Runs `ip` in the namespace of this thread.
+pub fn ip(words: &str) -> anyhow::Result<()> {
     let output = Command::new("ip").args(words.split(' ')).output();
     let output = output.context("no `ip` here (Debian: apt-get install iproute2)")?;
     let said = String::from_utf8_lossy(&output.stderr);

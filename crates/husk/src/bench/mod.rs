@@ -30,6 +30,7 @@ mod flow;
 mod fragment;
 mod hare;
 mod hold;
+mod hosts;
 mod inside;
 mod lab;
 mod machine;
@@ -98,6 +99,9 @@ enum Suite {
     Msg(msg::Options),
     /// Calls, programs and a build on another node of an image, compared with the same on one node.
     Nodes(nodes::Options),
+    /// A build on several hosts with a part of a processor each, beside icecream and distcc; and
+    /// what it takes to begin on another host, beside ssh. Needs root, iproute2 and openssh-server.
+    Hosts(hosts::Options),
     /// The other process of a row of `nodes`.
     #[command(hide = true)]
     NodeEcho,
@@ -241,6 +245,7 @@ pub fn run(options: Options) -> anyhow::Result<ExitCode> {
             place::inside(&directory, &project, rounds, jobs).map(|()| ExitCode::SUCCESS)
         }
         Suite::Nodes(options) => measure(|| nodes::run(&options)),
+        Suite::Hosts(options) => measure(|| hosts::run(&options)),
         Suite::NodeEcho => nodes::echo().map(|()| ExitCode::SUCCESS),
         Suite::Msg(options) => measure(|| msg::run(&options)),
         Suite::Pipes(options) => measure(|| pipes::run(&options)),
