@@ -18,6 +18,7 @@ use husk_supervisor::named::{self, Synced, Waiting};
 use husk_supervisor::refresh::{self, Refreshed};
 use husk_supervisor::request::{parse_node, parse_nodes};
 use husk_supervisor::say::{print, say};
+use husk_supervisor::write_back::tally::conflict_lines;
 use serde::Serialize;
 
 use crate::{ImageOptions, RUNTIME, failed, shown};
@@ -424,7 +425,7 @@ fn tell_synced(synced: Result<Synced, Failure>, json: bool) -> ExitCode {
         let lines = |what: &str, of: &[String]| {
             of.iter().for_each(|line| say(&format!("{what}{line}")));
         };
-        lines("conflict: ", &synced.conflicts);
+        conflict_lines(&synced.conflicts).iter().for_each(|line| say(line));
         lines("not written back: ", &synced.failures);
         lines("left for the next time: ", &synced.changing);
         lines("note: ", &synced.notes);

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use husk_carrier::Direct;
 use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind, Origin};
+use husk_proto::image::Image as _;
 use husk_proto::{Credentials, Errno, Fs, Inode};
 use serde::Serialize;
 
@@ -33,7 +34,7 @@ use crate::request::reason;
 use crate::visit::Visit;
 use crate::write_back::beneath::schedule::before;
 use crate::write_back::ledger::Ledger;
-use crate::write_back::{Overlay, host, origin_path};
+use crate::write_back::{Overlay, derived, host, origin_path};
 
 /// All rights: what happens here has happened on the host.
 const ALL: Credentials<'_> =
@@ -293,6 +294,7 @@ impl Look<'_> {
             None => self.went(dir, name, inode, path).map(|_| ()),
             Some(one) => {
                 let kind = host::kind_of(&one.found, shown.shown_device);
+                self.remember(name, path, one);
                 if kind == shown.step.kind && !self.is_apart(&shown, one)? {
                     if self.renew(inode, &shown, one, kind)? {
                         return Ok(());
@@ -314,6 +316,14 @@ impl Look<'_> {
                 self.told.renewed += 1;
                 Ok(())
             }
+        }
+    }
+
+    /// What an index of git says now decides at write-back who has changed more of it.
+    fn remember(&mut self, name: &OsStr, path: &Path, one: &There) {
+        if derived::is_index(name.as_bytes()) && one.found.is_file() {
+            let found = host::identity_of(&one.found);
+            self.image.request_remembered(&found, path.as_os_str().as_bytes());
         }
     }
 
@@ -377,6 +387,7 @@ impl Look<'_> {
             return Ok(());
         }
         let kind = host::kind_of(&one.found, parent.dev());
+        self.remember(name, path, one);
         step("import")?;
         self.image.import_late(dir, &[one.imported(name, kind)])?;
         self.told.added += 1;

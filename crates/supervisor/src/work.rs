@@ -52,6 +52,7 @@ use crate::vigil::Vigil;
 use crate::volumes::Volume;
 use crate::watch::Burial;
 use crate::watchers::Watchers;
+use crate::write_back::tally::conflict_lines;
 use crate::write_back::{self, ledger::Ledger, scan::Run};
 
 /// Calls are counted by number up to here.
@@ -518,7 +519,7 @@ impl Work {
                 direct, run, &overlays, chosen, base, progress, ledger,
             ),
         };
-        lines.extend(outcome.conflicts.iter().map(|conflict| format!("conflict: {conflict}")));
+        lines.extend(conflict_lines(&outcome.conflicts));
         lines.extend(outcome.failures.iter().map(|failure| format!("not written back: {failure}")));
         lines.extend(outcome.notes.iter().map(|note| format!("note: {note}")));
         lines.extend(soundness.line(false, outcome.is_complete()));

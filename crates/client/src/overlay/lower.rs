@@ -361,7 +361,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let Some(mut fact) = self.listed_fact(fd, name, identity)? else { continue };
             if self.buffers.bounce[start..end] == *REMEMBERED && fact.kind == Kind::File {
                 for _ in 0..REMEMBERING_TRIES {
-                    if self.ask_to_remember(directory, &fact) {
+                    if self.ask_to_remember_in(directory, &fact.identity) {
                         break;
                     }
                     // Another one has its name by now.
@@ -403,10 +403,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// What an index of git says now decides at write-back who has changed more of it. Whether it
-    /// was still there, as far as is known.
+    /// The same as `ask_to_remember`, of an index in this directory.
     #[cold]
-    fn ask_to_remember(&mut self, directory: Inode, fact: &Fact) -> bool {
+    fn ask_to_remember_in(&mut self, directory: Inode, found: &HostIdentity) -> bool {
         let Ok(Some(origin)) = self.services.attributes(directory).map(|found| found.origin) else {
             return true;
         };
@@ -416,10 +415,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         path[length] = b'/';
         let end = length + 1 + REMEMBERED.len();
         path[length + 1..end].copy_from_slice(REMEMBERED);
-        self.services.request_remembered(&fact.identity, &path[..end]);
+        self.ask_to_remember(end, found)
+    }
+
+    /// What the index of git at `link[..end]` says now decides at write-back who has changed more
+    /// of it. Whether it was still the one that was found, as far as is known.
+    fn ask_to_remember(&mut self, end: usize, found: &HostIdentity) -> bool {
+        self.services.request_remembered(found, &self.buffers.link[..end]);
         // The next command of the host may put another one there.
         for _ in 0..REMEMBERING_LOOKS {
-            match self.services.rewritten(&fact.identity.remembered()) {
+            match self.services.rewritten(&found.remembered()) {
                 Rewritten::Ready => return true,
                 Rewritten::Plain => return false,
                 _ => self.nap(REMEMBERING_LOOK_NS),
@@ -547,8 +552,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let identity = layout::identity(&stat);
         if identity != self.services.host_identity(origin)? {
             self.renew_changed(inode, fd)?;
+            self.remember_renewed(origin, &identity);
         }
         Ok(Extent { size: identity.size, allocated: layout::allocated_bytes(&stat) })
+    }
+
+    /// If an index of git is another one now, it is remembered as the first one was.
+    #[cold]
+    fn remember_renewed(&mut self, origin: husk_proto::fs::Origin, found: &HostIdentity) {
+        let room = &mut self.buffers.link[..PATH_MAX];
+        let Ok(end) = self.services.host_path(origin, room) else { return };
+        let name = self.buffers.link[..end].rsplit(|&byte| byte == b'/').next();
+        if name == Some(REMEMBERED) {
+            self.ask_to_remember(end, found);
+        }
     }
 
     #[cold]

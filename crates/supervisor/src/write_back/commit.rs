@@ -25,6 +25,7 @@
 //!    to be recovered. Where there is neither, the image stays.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ use rustix::fs::RenameFlags;
 
 use super::below::Below;
 use super::beneath::{Beneath, Glance, Object as Which, lacks_flag};
+use super::derived;
 use super::detach;
 use super::extended;
 use super::git_lock;
@@ -78,6 +80,8 @@ pub struct Commit<'a, S> {
     pub live: bool,
     /// What is to go when everything new has its name.
     pub olds: Vec<Old>,
+    /// What has been seen under its name.
+    pub placed: Vec<PathBuf>,
     /// What happens is noted.
     pub noted: bool,
     /// The manifest is to stay (invariant 8).
@@ -164,11 +168,20 @@ impl<S: Source> Commit<'_, S> {
 
     fn place_locked(&mut self, put: &Put, made: &Made, target: &Path) -> io::Result<()> {
         self.is_at(&made.temporary, made)?;
+        let is_index = |name: &OsStr| derived::is_index(name.as_encoded_bytes());
+        let index = target.file_name().filter(|name| is_index(name));
+        let index = index.and_then(|_| derived::remember_new(self.beneath, &made.temporary));
         let path = match put.replaces {
             None => self.place_new(made, target),
             Some(expected) => self.place_over(put, made, target, &expected),
         };
-        self.is_at(&path?, made)
+        let path = path?;
+        self.is_at(&path, made)?;
+        if path == target && !put.aside {
+            let _ = index.map(|content| derived::placed(&path, content));
+            self.placed.push(path);
+        }
+        Ok(())
     }
 
     /// Counts what has its name, and tells of what has not.
@@ -619,6 +632,7 @@ fn carry_out_unlocked<S: Source>(
         kept,
         live: *live,
         olds: Vec::new(),
+        placed: Vec::new(),
         noted: manifest.as_ref().is_some_and(Manifest::is_ready),
         unsettled: false,
         unsynced: Unsynced::default(),
@@ -626,6 +640,7 @@ fn carry_out_unlocked<S: Source>(
         below: &plan.below,
     };
     commit.carry_out(&prepared, ledger, &mut manifest);
+    ledger.placed(std::mem::take(&mut commit.placed));
     let over = manifest.filter(|_| !commit.unsettled);
     if let Some(Err(problem)) = over.map(Manifest::end) {
         let line = format!("what was noted cannot be removed: {}", super::reason(&problem));

@@ -13,7 +13,8 @@
 //!
 //! What an index said when the image first saw it is known by the host object's identity: who
 //! lists a directory with an `index` in it asks the supervisor to look (`remember`), which keeps it
-//! in the image's directory for the next one. What is not known makes the newer one count.
+//! in the image's directory for the next one. Of an object that was replaced before the supervisor
+//! looked, what was last known of its path is assumed. What is not known makes the newer one count.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -27,6 +28,7 @@ use husk_proto::fs::HostIdentity;
 
 use super::beneath::Beneath;
 use super::git_index::Index;
+use super::ledger::Text;
 use super::{Source, content, host};
 
 /// Name of git's index.
@@ -49,8 +51,19 @@ pub enum Verdict {
     HostIsNewer,
 }
 
-/// What is known of indexes: the host object, and what it says.
-static KNOWN: LazyLock<Mutex<HashMap<Object, u64>>> = LazyLock::new(Mutex::default);
+/// What is known of indexes: hashes of what they say.
+#[derive(Default)]
+struct Known {
+    /// By host object.
+    objects: HashMap<Object, u64>,
+    /// By path: that of the last one.
+    last: HashMap<PathBuf, u64>,
+}
+
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+/// How it is kept.
+type Kept = (Vec<(Object, u64)>, Vec<(Text, u64)>);
 
 /// Where it is kept for others.
 static KEPT: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -62,16 +75,20 @@ fn object(of: &HostIdentity) -> Object {
     (of.device, of.inode, of.size, of.modified_ns)
 }
 
-fn known(of: &HostIdentity) -> Option<u64> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&object(of)).copied()
+/// What an index at `path` said, which was this object.
+fn known(path: &Path, of: &HostIdentity) -> Option<u64> {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.objects.get(&object(of)).or_else(|| known.last.get(path)).copied()
 }
 
-fn note(of: &HostIdentity, content: u64) {
+/// Notes what an object says, and that `path` said so last.
+fn note(path: Option<&Path>, of: Option<&HostIdentity>, content: u64) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if known.len() >= KNOWN_MAX {
-        known.clear();
+    if known.objects.len() >= KNOWN_MAX || known.last.len() >= KNOWN_MAX {
+        *known = Known::default();
     }
-    known.insert(object(of), content);
+    known.objects.extend(of.map(|of| (object(of), content)));
+    known.last.extend(path.map(|path| (path.to_owned(), content)));
     let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(file) = &*kept {
         // What is not kept is unknown to others: then the newer index counts.
@@ -79,8 +96,10 @@ fn note(of: &HostIdentity, content: u64) {
     }
 }
 
-fn keep(file: &Path, known: &HashMap<Object, u64>) -> io::Result<()> {
-    let all: Vec<_> = known.iter().collect();
+fn keep(file: &Path, known: &Known) -> io::Result<()> {
+    let objects = known.objects.iter().map(|(&object, &content)| (object, content));
+    let last = known.last.iter().map(|(path, &content)| (Text::of(path), content));
+    let all: Kept = (objects.collect(), last.collect());
     let new = file.with_extension("new");
     fs::write(&new, serde_json::to_vec(&all)?)?;
     fs::rename(&new, file)
@@ -89,8 +108,10 @@ fn keep(file: &Path, known: &HashMap<Object, u64>) -> io::Result<()> {
 /// Takes in what the supervisor of an image has kept in `file`.
 pub fn recall(file: &Path) {
     let bytes = fs::read(file).unwrap_or_default();
-    let all: Vec<(Object, u64)> = serde_json::from_slice(&bytes).unwrap_or_default();
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
+    let (objects, last): Kept = serde_json::from_slice(&bytes).unwrap_or_default();
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.objects.extend(objects);
+    known.last.extend(last.into_iter().map(|(path, content)| (path.path(), content)));
 }
 
 /// The same, and all that is known from now on is kept there: for the next supervisor, and for
@@ -98,7 +119,7 @@ pub fn recall(file: &Path) {
 pub fn keep_in(file: PathBuf) {
     recall(&file);
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if !known.is_empty() {
+    if !known.objects.is_empty() {
         let _ = keep(&file, &known);
     }
     *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
@@ -115,16 +136,23 @@ pub fn remember(path: &Path, identity: &HostIdentity) -> bool {
     if let Some((found, index)) = index_in(&file, beside)
         && found == *identity
     {
-        note(identity, index.content());
+        note(Some(path), Some(identity), index.content());
     }
     true
 }
 
-/// The same of whatever is there, beneath an overlay.
-pub fn remember_what_is_at(beneath: &Beneath, path: &Path) {
-    if let Some((found, index)) = index_beneath(beneath, path) {
-        note(&found, index.content());
-    }
+/// Looks at an index that is to get its name: the next command of the host may replace it as soon
+/// as it has. What it says, for `placed`.
+pub fn remember_new(beneath: &Beneath, temporary: &Path) -> Option<u64> {
+    let (found, index) = index_beneath(beneath, temporary)?;
+    let content = index.content();
+    note(None, Some(&found), content);
+    Some(content)
+}
+
+/// An index that says this has got the name `path`.
+pub fn placed(path: &Path, content: u64) {
+    note(Some(path), None, content);
 }
 
 /// Whether a name may be that of a file of this kind.
@@ -214,7 +242,9 @@ pub fn verdict<S: Source>(source: &mut S, inode: Inode, look: &Look<'_>) -> Opti
     let (there, theirs) = theirs.filter(|(there, _)| object(there) == object(found))?;
     let attributes = source.attributes(inode).ok()?;
     let ours = index_of_image(source, inode, look)?.content();
-    let (theirs, before) = (theirs.content(), expected.and_then(known));
+    let (theirs, before) = (theirs.content(), expected.and_then(|seen| known(target, seen)));
+    // What is decided here is expected to be there when it is done.
+    note(None, Some(found), theirs);
     Some(match before {
         _ if theirs == ours => Verdict::Image,
         Some(before) if theirs == before => Verdict::Image,

@@ -8,15 +8,16 @@
 //! ```
 //!
 //! Invariants
-//! 1. All that is to get a name is noted before anything gets one, and becomes an entry only by a
-//!    look at the host: whether all went well, or somebody was killed in between, is the same.
+//! 1. All that is to get a name is noted before anything gets one, and becomes an entry by a look
+//!    at the host: whether all went well, or somebody was killed in between, is the same. What was
+//!    seen under its name (`placed`) is an entry even if somebody has replaced it before that look.
 //! 2. Where there is no entry, what the image saw when it first looked counts; below a directory
 //!    that a write-back made (`Here::made`) that is nothing.
 //! 3. A status change (`ctime`) that we caused is nobody else's: the last one of each object is
 //!    known (`own`); where it cannot be looked at, when it was done at the latest, negative.
 //! 4. The file of a ledger is replaced as a whole. One without a file notes nothing.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -142,6 +143,8 @@ pub struct Ledger {
     entries: BTreeMap<PathBuf, Entry>,
     own: HashMap<(u64, u64), i64>,
     pending: Vec<Intent>,
+    /// What has been seen under its name since it was noted.
+    placed: HashSet<PathBuf>,
     /// Directories that may hold temporary names.
     working: BTreeSet<PathBuf>,
     /// What was to be removed and is still there, and when that was decided.
@@ -160,6 +163,7 @@ impl Ledger {
             entries: stored.entries.into_iter().map(|(path, entry)| (path.path(), entry)).collect(),
             own: stored.own.into_iter().map(|(device, inode, ns)| ((device, inode), ns)).collect(),
             pending: stored.pending,
+            placed: HashSet::new(),
             working: stored.working.iter().map(Text::path).collect(),
             to_go: stored.to_go.into_iter().map(|(path, ns)| (path.path(), ns)).collect(),
             places: HashMap::new(),
@@ -337,6 +341,11 @@ impl Ledger {
         self.save()
     }
 
+    /// What was noted has been seen at these paths.
+    pub fn placed(&mut self, paths: Vec<PathBuf>) {
+        self.placed.extend(paths);
+    }
+
     /// Removes what is left under temporary names, makes names durable that may not be, and turns
     /// what was noted into entries (invariant 1).
     pub fn settle(&mut self, beneath: &Beneath) -> io::Result<()> {
@@ -366,8 +375,14 @@ impl Ledger {
                 self.settle_directory(beneath, &path.path());
             }
         }
+        self.placed.clear();
         self.index();
         self.save()
+    }
+
+    /// Whether a path has been seen with what was noted for it, itself or in a tree.
+    fn was_placed(&self, path: &Path) -> bool {
+        path.ancestors().any(|one| self.placed.contains(one))
     }
 
     /// What is replaced or removed as a whole. What cannot be looked at is there.
@@ -377,6 +392,7 @@ impl Ledger {
                 let path = path.path();
                 match beneath.identity(&path) {
                     Ok(Some(found)) if is_object(&found, &here.identity) => self.forget(&path),
+                    _ if self.placed.contains(&path) => self.forget(&path),
                     // Killed between two renames, on a file system that cannot exchange.
                     Ok(None) if *replaces => self.gone(path),
                     _ => {}
@@ -407,10 +423,12 @@ impl Ledger {
             }
             Intent::Put { path, here, .. } => {
                 let path = path.path();
-                if let Some(found) = self.own_if(beneath, &path, &here.identity) {
-                    let identity = as_found(&found, here);
-                    self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
-                }
+                let identity = match self.own_if(beneath, &path, &here.identity) {
+                    Some(found) => as_found(&found, here),
+                    None if self.was_placed(&path) => here.identity,
+                    None => return,
+                };
+                self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
             }
             Intent::Touch { path, here, mode, modified_ns } => {
                 let path = path.path();

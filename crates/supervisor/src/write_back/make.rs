@@ -19,8 +19,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, HostIdentity, Kind};
-use husk_proto::{Errno, Inode};
+use husk_proto::fs::{Attributes, Change, HostIdentity, Kind};
+use husk_proto::{Credentials, Errno, Inode};
 
 use super::beneath::held::Held;
 use super::beneath::{self, Beneath, object_of};
@@ -362,6 +362,7 @@ impl<'a, S: Source> Maker<'a, S> {
             Content::Image => {
                 let file = self.beneath.create(path)?;
                 if self.live {
+                    self.take_rights_of_host(object)?;
                     let still = content::export_still(self.source, object.inode, &file)?;
                     let still = still.ok_or_else(|| io::Error::other(STILL_CHANGING))?;
                     (attributes, hash) = (still.attributes, Some(still.content));
@@ -427,6 +428,33 @@ impl<'a, S: Source> Maker<'a, S> {
             });
         }
         self.kept.linked.insert(object_of(held.found()), modified_ns);
+    }
+
+    /// Mode and owner that the plan has from the host, which alone has changed them, are the image's
+    /// from now on: the next write-back is not to take them back.
+    fn take_rights_of_host(&mut self, object: &Object) -> io::Result<()> {
+        let Some(origin) = object.attributes.origin else { return Ok(()) };
+        let look = |source: &mut S| {
+            Ok((source.origin_rights(origin)?, source.attributes(object.inode)?.step))
+        };
+        let ((mode, uid, gid), now) = look(self.source).map_err(content::from_errno)?;
+        let planned = object.attributes.step;
+        let taken = |before: u32, now: u32, planned: u32| {
+            Some(planned).filter(|_| now == before && planned != before)
+        };
+        let change = Change {
+            mode: taken(mode, now.mode, planned.mode),
+            uid: taken(uid, now.uid, planned.uid),
+            gid: taken(gid, now.gid, planned.gid),
+            ..Change::default()
+        };
+        if (change.mode, change.uid, change.gid) == (None, None, None) {
+            return Ok(());
+        }
+        // Whoever gives a file away takes its set-ID bits.
+        let change = Change { mode: change.mode.or(Some(now.mode)), ..change };
+        let who = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
+        self.source.change(&who, object.inode, change).map(|_| ()).map_err(content::from_errno)
     }
 
     /// Whether what a name of the host leads to is what the image has its attributes from, or what

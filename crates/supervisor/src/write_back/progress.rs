@@ -4,10 +4,13 @@
 //! write-back is not to wait for anybody to look. What is waited for at the end is only that the
 //! line is gone; everything is written by then.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{
+    HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle,
+};
 
 use super::tally::Tally;
 use crate::onlooker::{Onlooker, Over, Progress};
@@ -16,7 +19,7 @@ use crate::onlooker::{Onlooker, Over, Progress};
 const QUIET: Duration = Duration::from_secs(1);
 /// Files, bytes, rate, and how long it will take.
 const TEMPLATE: &str =
-    "husk: writing back {human_pos}/{human_len} files {msg}{wide_bar} {per_sec} {eta}";
+    "husk: writing back {human_pos}/{human_len} files {msg}{wide_bar} {rate} {eta}";
 /// Between two looks at the count.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -74,7 +77,9 @@ fn paint(over: &Over, progress: &Progress, target: ProgressDrawTarget, quiet: Du
     let bar = ProgressBar::with_draw_target(Some(0), target);
     let style = ProgressStyle::with_template(TEMPLATE);
     if let Ok(style) = style {
-        bar.set_style(style);
+        bar.set_style(style.with_key("rate", |state: &ProgressState, text: &mut dyn Write| {
+            let _ = write!(text, "{}/s", HumanCount(state.per_sec() as u64));
+        }));
     }
     loop {
         let (done, total) = progress.get();

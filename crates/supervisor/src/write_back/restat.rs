@@ -108,7 +108,6 @@ pub fn renew<S: Source>(
                 any = true;
             }
         }
-        derived::remember_what_is_at(beneath, path);
     }
     any
 }
@@ -158,6 +157,7 @@ fn replace(
     let new = beneath.create(name)?;
     let made = host::identity_of(&new.metadata()?);
     let filled = fill(&new, old, bytes);
+    let _ = derived::remember_new(beneath, name);
     let there = |path: &Path| beneath.identity(path);
     let is_same = |one: Option<HostIdentity>| one.is_some_and(|one| is_unchanged(&one, found));
     let replaced = filled.and_then(|()| {

@@ -117,7 +117,9 @@ impl<'a, S: Source> Maker<'a, S> {
         }
         // What fails fails once more, and is told, where it is made at once.
         let place = self.beneath.at(path).ok()?;
-        let pieces = content::pieces(self.source, object.inode).ok()?;
+        let mut pieces = content::pieces(self.source, object.inode).ok()?;
+        // With mode and owner of the host, where the host alone has changed them.
+        pieces.0.step = attributes.step;
         let keep = self.unsynced.is_singly(self.smalls.len());
         let (path, shown) = (path.to_owned(), shown.to_owned());
         self.waiting.add(&place, pieces.0.size);

@@ -35,6 +35,22 @@ impl Tally {
     }
 }
 
+/// Most conflicts that are told one by one.
+const CONFLICTS_MAX: usize = 20;
+
+/// The lines about conflicts: of many the first ones, and how the others are found.
+pub fn conflict_lines(conflicts: &[String]) -> Vec<String> {
+    let told = conflicts.iter().take(CONFLICTS_MAX);
+    let mut lines: Vec<_> = told.map(|conflict| format!("conflict: {conflict}")).collect();
+    let more = conflicts.len().saturating_sub(CONFLICTS_MAX);
+    if more > 0 {
+        lines.push(format!(
+            "conflict: and {more} more; what is kept of them: find . -name '*.husk-*'"
+        ));
+    }
+    lines
+}
+
 impl Add for Tally {
     type Output = Tally;
 
@@ -51,6 +67,15 @@ impl Add for Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_conflicts_the_first_are_told_and_the_rest_counted() {
+        let all: Vec<_> = (0..500).map(|n| format!("file {n}")).collect();
+        assert_eq!(conflict_lines(&all[..20]).len(), 20);
+        let lines = conflict_lines(&all);
+        assert_eq!((lines.len(), &*lines[0]), (21, "conflict: file 0"));
+        assert!(lines[20].starts_with("conflict: and 480 more; "), "{}", lines[20]);
+    }
 
     #[test]
     fn a_directory_counts_with_what_is_in_it_and_what_was_not_written_does_not() {

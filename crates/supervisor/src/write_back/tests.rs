@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use husk_carrier::{Direct, Layout};
-use husk_proto::fs::{Change, Imported, Kind, Node, Time};
+use husk_proto::fs::{Backing, Change, Imported, Kind, Node, Time};
 use husk_proto::image::Cover;
 use husk_proto::{Admin as _, Credentials, Fs, Inode};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -189,6 +189,17 @@ impl Scene {
         assert_eq!(self.direct.adopt(inode, donor), Ok(true));
         self.direct.truncate(inode, 0).unwrap();
         self.direct.write_at(inode, 0, content).unwrap();
+    }
+
+    /// The same, and writes only behind what is there.
+    fn append(&mut self, path: &str, content: &[u8]) {
+        let inode = self.at(path);
+        if self.direct.attributes(inode).unwrap().backing == Backing::Host {
+            let old = fs::read(self.path.join(path)).unwrap();
+            self.rewrite(path, &old);
+        }
+        let size = self.direct.attributes(inode).unwrap().size;
+        self.direct.write_at(inode, size, content).unwrap();
     }
 
     fn mkdir(&mut self, path: &str) -> Inode {

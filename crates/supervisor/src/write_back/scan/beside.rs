@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use husk_proto::Inode;
 use husk_proto::fs::HostIdentity;
 
 use super::Scan;
 use crate::write_back::beneath::Glance;
 use crate::write_back::derived::{self, Verdict};
 use crate::write_back::plan::{Content, Object, Put, Wanted, beside};
-use crate::write_back::{Source, host, ledger};
+use crate::write_back::{Source, content, host, ledger};
 
 impl<S: Source> Scan<'_, S> {
     pub(super) fn put(
@@ -34,8 +35,11 @@ impl<S: Source> Scan<'_, S> {
         if let Some(expected) = expected.filter(|one| trouble.is_none() && !untouched(one)) {
             self.merge_or_note(&target, &expected, &mut put.object.attributes);
         }
-        if trouble.is_some() && self.is_alike(&put.object, &target) {
+        if trouble.is_some() && self.has_all_of(&put.object, &target, expected, found) {
             put.replaces = found;
+            if let Some(expected) = expected {
+                self.merge_or_note(&target, &expected, &mut put.object.attributes);
+            }
         } else if let Some(trouble) = trouble {
             match (self.by_rule(&put, &target), found) {
                 (Some(Verdict::Host), _) => return,
@@ -100,9 +104,26 @@ impl<S: Source> Scan<'_, S> {
         self.plan.puts.push(Put { directory, name, object, replaces, aside: true });
     }
 
-    /// Whether both sides have made the same of a file: then neither is lost.
-    fn is_alike(&mut self, object: &Object, target: &Path) -> bool {
-        matches!(object.content, Content::Image) && self.has_bytes(object.inode, target)
+    /// Whether nothing of the host's bytes is lost: both sides have made the same of a file, or the
+    /// host has touched one that the image has only appended to.
+    fn has_all_of(
+        &mut self,
+        object: &Object,
+        target: &Path,
+        expected: Option<HostIdentity>,
+        found: Option<HostIdentity>,
+    ) -> bool {
+        let which = |one: HostIdentity| (one.device, one.inode, one.size);
+        let touched = found.filter(|_| found.map(which) == expected.map(which));
+        matches!(object.content, Content::Image)
+            && (self.has_bytes(object.inode, target)
+                || touched.is_some_and(|one| self.begins_with(object.inode, target, one.size)))
+    }
+
+    fn begins_with(&mut self, inode: Inode, path: &Path, size: u64) -> bool {
+        let file = self.beneath.read(path);
+        let same = file.and_then(|file| content::begins_with(self.source, inode, &file, size));
+        same.is_ok_and(|same| same.is_some())
     }
 
     /// Turns a put into one beside its name; false: an earlier write-back has put it there.

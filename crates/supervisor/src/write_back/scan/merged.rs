@@ -5,6 +5,7 @@
 //!   chmod, chown, link       bytes, names, times      the image's, with the host's mode and owner
 //!   touch, same size         mode, owner              the host's, with the image's mode and owner
 //!   touch, same size         touch                    the host's, with the later time
+//!   touch, same size         bytes at the end         the image's, if it begins with the host's
 //!   chmod                    another chmod            a conflict
 //! ```
 //!

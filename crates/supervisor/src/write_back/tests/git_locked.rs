@@ -6,11 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use sha1::{Digest, Sha1};
+
 use super::Scene;
 use super::killed::{killed_at, pending};
 use super::leftovers::dead;
 use crate::write_back::beneath::schedule;
-use crate::write_back::{Outcome, recover};
+use crate::write_back::{Outcome, derived, host, recover};
 
 /// More host calls than there are.
 const CALLS_MAX: u32 = 2000;
@@ -140,6 +142,72 @@ fn a_write_back_waits_for_a_lock_and_a_sync_writes_the_next_time() {
     });
     assert!(outcome.is_complete(), "{outcome:#?}");
     assert_eq!((&*scene.host(".git/index"), names(&scene.path)), ("ours", vec!["index".into()]));
+}
+
+/// An index of one file, whose object is `object`, and what it remembers of the file's time.
+fn index(object: u8, time: u8) -> Vec<u8> {
+    let mut bytes = b"DIRC\0\0\0\x02\0\0\0\x01".to_vec();
+    bytes.extend([0; 7].iter().chain(&[time]).chain(&[0; 16]));
+    bytes.extend(0o100_644_u32.to_be_bytes());
+    bytes.extend([0; 12].iter().chain(&[object; 20]));
+    bytes.extend(b"\0\x04file\0\0\0\0\0\0");
+    bytes.extend(Sha1::digest(&bytes));
+    bytes
+}
+
+/// The object and the time of an index.
+fn said(index: &[u8]) -> (u8, u8) {
+    (index[12 + 40], index[12 + 7])
+}
+
+fn commit(scene: &mut Scene, object: u8) {
+    scene.write(".git/index.lock", &index(object, 0));
+    scene.rename(".git/index.lock", ".git/index");
+}
+
+#[test]
+fn a_refresh_at_any_moment_of_a_sync_is_no_conflict_in_it_or_in_the_next() {
+    let mut replaced = 0;
+    for calls in [1, 3, CALLS_MAX] {
+        for n in 1_u32.. {
+            if n.is_multiple_of(32) {
+                Scene::renew_the_image();
+            }
+            let scene = &mut Scene::at_once(|path| {
+                fs::create_dir(path.join(".git")).unwrap();
+                fs::write(path.join(".git/index"), index(1, 0)).unwrap();
+            });
+            scene.at(".git/index");
+            let path = scene.path.join(".git/index");
+            assert!(derived::remember(&path, &host::identity_of(&path.metadata().unwrap())));
+            commit(scene, 2);
+            let lock = path.with_extension("lock");
+            let (held, target) = (Cell::new(false), path.clone());
+            let (all, outcome) = beside(scene, true, move |call, _| {
+                if call == n && fs::File::create_new(&lock).is_ok() {
+                    let object = said(&fs::read(&target).unwrap()).0;
+                    fs::write(&lock, index(object, 9)).unwrap();
+                    held.set(true);
+                }
+                if call == n + calls && held.take() {
+                    fs::rename(&lock, &target).unwrap();
+                }
+            });
+            let what = format!("git from call {n} to {}: {outcome:#?}", n + calls);
+            assert!(outcome.conflicts.is_empty() && outcome.failures.is_empty(), "{what}");
+            replaced += u32::from(said(&fs::read(&path).unwrap()) == (2, 9));
+            let _ = fs::remove_file(path.with_extension("lock"));
+            commit(scene, 3);
+            let next = scene.bring_here(true);
+            assert!(next.is_complete(), "{what}, then {next:#?}");
+            assert_eq!(said(&fs::read(&path).unwrap()).0, 3, "{what}");
+            assert_eq!(names(&scene.path), ["index"], "{what}");
+            if n > all {
+                break;
+            }
+        }
+    }
+    assert!(replaced > 3, "{replaced} times the new index was refreshed at once");
 }
 
 #[test]

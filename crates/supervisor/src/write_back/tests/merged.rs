@@ -146,3 +146,45 @@ fn an_owner_that_only_the_image_has_given_is_told_with_what_to_type() {
     assert!(who().uid != 0 || fs::metadata(scene.path.join("owned")).unwrap().uid() == 12);
     assert_eq!((timed.mtime(), timed.mtime_nsec()), (1_000_000_007, 5));
 }
+
+#[test]
+fn rights_that_the_host_changed_stay_after_one_sync_and_the_next() {
+    let mut scene = scene_of(&["appended", "rewritten"]);
+    scene.append("appended", b", ours");
+    scene.rewrite("rewritten", b"ours");
+    for name in ["appended", "rewritten"] {
+        set_mode(&scene.path.join(name), 0o600);
+    }
+    complete(&scene.sync());
+    for n in 0..2 {
+        let found = ["appended", "rewritten"].map(|name| mode_of(&scene.path.join(name)));
+        assert_eq!(found, [0o600, 0o600], "after sync {n}");
+        scene.append("appended", b", more");
+        scene.append("rewritten", b", more");
+        complete(&scene.sync());
+    }
+    assert_eq!(scene.host("appended"), "imported, ours, more, more");
+    // The image has the right that it did not take away from anybody itself, too.
+    let inode = scene.at("appended");
+    assert_eq!(scene.direct.step(inode).unwrap().mode & 0o7777, 0o600);
+}
+
+#[test]
+fn a_file_that_the_host_touched_takes_what_the_image_has_appended() {
+    for live in [false, true] {
+        let mut scene = scene_of(&["appended", "changed"]);
+        scene.append("appended", b", ours");
+        scene.append("changed", b", ours");
+        fs::write(scene.path.join("changed"), "IMPORTED").unwrap();
+        for name in ["appended", "changed"] {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+            let there = fs::File::options().write(true).open(scene.path.join(name)).unwrap();
+            there.set_modified(time).unwrap();
+        }
+        let outcome = scene.bring(live, &[]);
+        assert_eq!(outcome.conflicts.len(), 1, "{outcome:#?}");
+        assert!(outcome.conflicts[0].contains("/changed changed on the host"), "{outcome:#?}");
+        assert_eq!(scene.host("appended"), "imported, ours");
+        assert_eq!(scene.host("changed"), "IMPORTED");
+    }
+}
