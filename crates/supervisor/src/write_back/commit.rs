@@ -80,8 +80,8 @@ pub struct Commit<'a, S> {
     pub live: bool,
     /// What is to go when everything new has its name.
     pub olds: Vec<Old>,
-    /// What has been seen under its name.
-    pub placed: Vec<PathBuf>,
+    /// What has been seen under a name: the one that it was to have, and the one it has.
+    pub placed: Vec<(PathBuf, PathBuf)>,
     /// What happens is noted.
     pub noted: bool,
     /// The manifest is to stay (invariant 8).
@@ -179,8 +179,8 @@ impl<S: Source> Commit<'_, S> {
         self.is_at(&path, made)?;
         if path == target && !put.aside {
             let _ = index.map(|content| derived::placed(&path, content));
-            self.placed.push(path);
         }
+        self.placed.push((target.to_owned(), path));
         Ok(())
     }
 
@@ -583,10 +583,7 @@ fn carry_out_unlocked<S: Source>(
     mut plan: Plan,
     unlocked: &mut Unlocked,
 ) -> Outcome {
-    let mut outcome = Outcome { notes: std::mem::take(&mut plan.notes), ..Outcome::default() };
-    outcome.conflicts.extend(plan.conflicts.iter().map(ToString::to_string));
-    outcome.failures.append(&mut plan.failures);
-    outcome.busy.append(&mut plan.busy);
+    let mut outcome = told(&mut plan);
     for directory in plan.puts.iter().map(|put| &put.directory).collect::<BTreeSet<_>>() {
         host::remove_leftovers(beneath, directory);
     }
@@ -647,6 +644,14 @@ fn carry_out_unlocked<S: Source>(
         outcome.failures.push(line);
     }
     outcome
+}
+
+/// What the plan itself has to tell.
+fn told(plan: &mut Plan) -> Outcome {
+    let conflicts = plan.conflicts.iter().map(ToString::to_string).collect();
+    let failures = std::mem::take(&mut plan.failures);
+    let (busy, notes) = (std::mem::take(&mut plan.busy), std::mem::take(&mut plan.notes));
+    Outcome { conflicts, failures, busy, notes, ..Outcome::default() }
 }
 
 /// Nothing has its name yet: what was made goes, and the image keeps everything.

@@ -341,9 +341,19 @@ impl Ledger {
         self.save()
     }
 
-    /// What was noted has been seen at these paths.
-    pub fn placed(&mut self, paths: Vec<PathBuf>) {
-        self.placed.extend(paths);
+    /// What was noted for the first path of each pair has been seen at the second one: the same, or
+    /// beside it, where somebody else was first.
+    pub fn placed(&mut self, names: Vec<(PathBuf, PathBuf)>) {
+        let beside = names.iter().filter(|(path, name)| path != name);
+        let beside: HashMap<&Path, &Path> = beside.map(|(path, name)| (&**path, &**name)).collect();
+        for intent in &mut self.pending {
+            if let Intent::Put { path, here, top: true, replaces } = intent
+                && let Some(name) = beside.get(&*path.path())
+            {
+                (*path, here.aside, *replaces) = (Text::of(name), true, false);
+            }
+        }
+        self.placed.extend(names.into_iter().map(|(_, name)| name));
     }
 
     /// Removes what is left under temporary names, makes names durable that may not be, and turns

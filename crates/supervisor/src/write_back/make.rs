@@ -430,8 +430,8 @@ impl<'a, S: Source> Maker<'a, S> {
         self.kept.linked.insert(object_of(held.found()), modified_ns);
     }
 
-    /// Mode and owner that the plan has from the host, which alone has changed them, are the image's
-    /// from now on: the next write-back is not to take them back.
+    /// Mode and owner that the plan has from the host, which alone has changed them, are those of
+    /// the image from now on: the next write-back is not to take them back.
     fn take_rights_of_host(&mut self, object: &Object) -> io::Result<()> {
         let Some(origin) = object.attributes.origin else { return Ok(()) };
         let look = |source: &mut S| {

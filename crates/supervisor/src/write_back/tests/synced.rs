@@ -1,16 +1,18 @@
 //! One write-back after another while the image goes on: a tree that is changed at random, and
 //! single cases that were wrong, or might be.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use husk_proto::fs::{Attributes, Backing, Change, Kind, Node, Time};
 use husk_proto::{Errno, Fs, Inode};
 
 use super::{Scene, complete, settle, who};
-use crate::write_back::beneath::Beneath;
+use crate::write_back::beneath::{Beneath, schedule};
 use crate::write_back::{detach, lacking, origin_path};
 
 /// Trees of one run, and changes of each.
@@ -504,4 +506,43 @@ fn what_is_removed_on_the_host_stays_in_the_image_under_its_old_name() {
     complete(&scene.sync());
     assert_eq!(scene.host("moved"), "moved");
     assert!(scene.path.join("e").exists() && !scene.path.join("e/moved").exists());
+}
+
+/// Somebody else is faster, at any moment: what the image has is beside it, once, in all syncs.
+#[test]
+fn what_was_laid_beside_at_the_last_moment_is_replaced_by_the_next_sync() {
+    let mut late = 0;
+    for n in 1_u32.. {
+        if n.is_multiple_of(32) {
+            Scene::renew_the_image();
+        }
+        let mut scene = Scene::at_once(|path| fs::write(path.join("file"), "imported").unwrap());
+        scene.rewrite("file", b"ours");
+        let (count, path) = (Rc::new(Cell::new(0)), scene.path.join("file"));
+        let seen = Rc::clone(&count);
+        let plan = move |_| {
+            count.set(count.get() + 1);
+            if count.get() == n {
+                fs::write(path.with_file_name("new"), "theirs").unwrap();
+                fs::rename(path.with_file_name("new"), &path).unwrap();
+            }
+            Ok(())
+        };
+        let outcome = schedule::during(plan, || scene.bring_here(true));
+        late += u32::from(scene.host("file.husk-77") == "ours");
+        for text in ["ours, more", "ours, more, and more"] {
+            let inode = scene.at("file");
+            scene.direct.write_at(inode, 0, text.as_bytes()).unwrap();
+            let next = scene.sync();
+            assert!(next.failures.is_empty(), "{n}: {outcome:#?}, then {next:#?}");
+            let kept = ["file", "file.husk-77"].map(|name| scene.host(name));
+            assert!(kept.contains(&text.to_owned()), "{n}: {kept:?} {outcome:#?}, then {next:#?}");
+            let names = fs::read_dir(&scene.path).unwrap().count();
+            assert!(names <= 2, "{n}: {names} names, {outcome:#?}, then {next:#?}");
+        }
+        if n > seen.get() {
+            break;
+        }
+    }
+    assert!(late > 3, "{late} times");
 }
