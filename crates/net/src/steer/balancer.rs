@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::asking::{DETACH, DONE, LOOK, READY, file};
 use super::diag::Diag;
 use super::listeners::{
-    Member, Place, Seen, accept, ask, borrow, cpu_ns, family, see, shares_its_port,
+    Member, Place, Seen, accept, ask, borrow, cpu_ns, family, is_there, see, shares_its_port,
 };
 use super::lock;
 use super::seen::{Kernel, Moved, Snapshot};
@@ -32,6 +32,9 @@ const TICK_US: u64 = 100_000;
 /// groups move. More rarely where no connection comes: a look takes milliseconds.
 const LOOK_US: u64 = 1_000_000;
 const IDLE_LOOK_US: u64 = 2_000_000;
+/// How often processes are looked at whose sockets stay the same, and which live: each of their
+/// descriptors is read.
+const PROCESSES_US: u64 = 5_000_000;
 /// Where no group could move, open connections are counted again after this, and each time after
 /// twice as long, to at most the last.
 const COUNT_AGAIN_US: [u64; 2] = [TICK_US, 800_000];
@@ -73,6 +76,7 @@ struct Balancer {
     began_us: u64,
     ticked_us: u64,
     looked_us: u64,
+    processes_us: u64,
     /// Connections that had come at the last look.
     came: u64,
     moves: u64,
@@ -177,6 +181,7 @@ impl Balancer {
             began_us: now_us,
             ticked_us: now_us,
             looked_us: now_us,
+            processes_us: now_us,
             came: 0,
             moves: 0,
             moved: VecDeque::new(),
@@ -309,6 +314,11 @@ impl Balancer {
         let seen = self.look().filter(|seen| !seen.listening.is_empty());
         let known: Vec<u32> = self.family.iter().map(|member| member.pid).collect();
         let inodes = seen.as_ref().map_or(Vec::new(), |seen| seen.listening.clone());
+        if let Some(seen) = seen.as_ref().filter(|_| self.knows_who_accepts(&inodes)) {
+            self.open.clone_from(&seen.open);
+            return Ok(());
+        }
+        self.processes_us = now_us();
         let family = family(&known, &inodes);
         let Some(seen) = seen.filter(|_| !family.is_empty()) else {
             self.inodes.clear();
@@ -334,6 +344,15 @@ impl Balancer {
         let worker = |&inode: &u64| accept(&self.family, inode);
         self.workers = self.inodes.iter().map(worker).collect();
         Ok(())
+    }
+
+    /// Whether these are the sockets that are steered, and those who accept from them are there.
+    fn knows_who_accepts(&self, inodes: &[u64]) -> bool {
+        let same = inodes.len() == self.inodes.len()
+            && inodes.iter().all(|inode| self.inodes.contains(inode));
+        let recent = now_us() < self.processes_us + PROCESSES_US;
+        let accepted = |pids: &Vec<u32>| !pids.is_empty() && pids.iter().all(|&pid| is_there(pid));
+        same && recent && self.workers.iter().all(accepted)
     }
 
     /// The sockets of the place, while anybody listens whom we know.

@@ -159,15 +159,28 @@ fn held(pid: u32) -> HashMap<u64, i32> {
     entries.filter_map(|entry| Some((socket(&entry.path())?, number(&entry)?))).collect()
 }
 
-/// Inodes in the epoll sets of a process.
+/// Inodes in the epoll sets of a process. Of its other descriptors, of which there is one for each
+/// connection, nothing is read.
 fn awaited(pid: u32) -> HashSet<u64> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
-    let texts = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let is_set = |entry: &fs::DirEntry| {
+        fs::read_link(entry.path()).is_ok_and(|name| name == Path::new("anon_inode:[eventpoll]"))
+    };
+    let info = |entry: fs::DirEntry| {
+        let number = entry.file_name().into_string().ok()?;
+        fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()
+    };
+    let texts = entries.filter(is_set).filter_map(info);
     let inode = |line: &str| {
         let (_, rest) = line.strip_prefix("tfd:")?.split_once("ino:")?;
         u64::from_str_radix(rest.split_ascii_whitespace().next()?, 16).ok()
     };
     texts.flat_map(|text| text.lines().filter_map(inode).collect::<Vec<_>>()).collect()
+}
+
+/// Whether there is such a process.
+pub fn is_there(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
 }
 
 fn parent(pid: u32) -> Option<u32> {
