@@ -87,8 +87,8 @@ pub fn choose<S: Source>(
             more |= chosen.leads(place) && chosen.add(place);
         }
     }
-    let (withheld, notes, below_all) = (plan.withheld, plan.notes, plan.below);
-    let mut some = Plan { withheld, notes, below: below_all, ..Plan::default() };
+    let Plan { withheld, notes, taken, below: below_all, .. } = plan;
+    let mut some = Plan { withheld, notes, taken, below: below_all, ..Plan::default() };
     for mut put in plan.puts {
         let place = place(&put);
         if chosen.leads(&place) {

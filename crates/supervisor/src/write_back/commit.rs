@@ -31,7 +31,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use husk_proto::fs::HostIdentity;
+use husk_proto::Credentials;
+use husk_proto::fs::{Change, HostIdentity};
 use rustix::fs::RenameFlags;
 
 use super::below::Below;
@@ -45,7 +46,7 @@ use super::ledger::Ledger;
 use super::make::{Kept, LOST, Loss, Made, Maker, TAKEN};
 use super::manifest::Manifest;
 use super::numbers::Numbers;
-use super::plan::{Delete, Put, Touch, beside};
+use super::plan::{Delete, Put, Taken, Touch, beside};
 use super::rescue::Rescue;
 use super::steps::{self, Prepared};
 use super::unlock::Unlocked;
@@ -588,11 +589,12 @@ fn carry_out_unlocked<S: Source>(
         host::remove_leftovers(beneath, directory);
     }
     // Without its notes, a successor takes what is done for somebody else's, and both are kept.
-    if let Err(problem) = run.ledger.begin(beneath, &plan) {
+    if let Err(problem) = run.ledger.begin(source, beneath, &plan) {
         outcome.failures.push(no_notes(&problem));
     }
     // What lies side by side on the disk is written in one go.
     plan.puts.sort_by_cached_key(|put| put.replaces.map(|old| (old.device, old.inode)));
+    take_rights(source, &plan, run.live);
     let mut manifest = steps::begin(run, beneath, &plan, &mut outcome);
     let goings = steps::goings(&mut run.names, &plan);
     let mut numbers = Numbers::all();
@@ -644,6 +646,20 @@ fn carry_out_unlocked<S: Source>(
         outcome.failures.push(line);
     }
     outcome
+}
+
+/// Where programs go on, what the host alone has changed of mode and owner is the image's from now
+/// on. What a program has changed since is its own.
+fn take_rights<S: Source>(source: &mut S, plan: &Plan, live: bool) {
+    let who = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
+    for &Taken { inode, before, after } in plan.taken.iter().filter(|_| live) {
+        let now = source.attributes(inode).map(|now| now.step);
+        if now.is_ok_and(|now| (now.mode, now.uid, now.gid) == before) {
+            let (mode, uid, gid) = (Some(after.0), Some(after.1), Some(after.2));
+            // One that has gone needs nothing.
+            let _ = source.change(&who, inode, Change { mode, uid, gid, ..Change::default() });
+        }
+    }
 }
 
 /// What the plan itself has to tell.

@@ -340,10 +340,15 @@ pub fn link_or_copy(beneath: &Beneath, origin: &Held, path: &Path) -> io::Result
     if !origin.found().is_file() {
         return Err(problem);
     }
+    copy_of_host(beneath, origin, path).map(Some)
+}
+
+/// A file of its own with the bytes of a host file.
+pub fn copy_of_host(beneath: &Beneath, origin: &Held, path: &Path) -> io::Result<Held> {
     let (mut from, mut to) = (origin.read()?, beneath.create(path)?);
     // Within the kernel, where it can.
     io::copy(&mut from, &mut to)?;
-    Held::of_file(to).map(Some)
+    Held::of_file(to)
 }
 
 /// An errno of the image as an I/O error.

@@ -164,7 +164,8 @@ impl<'a, S: Source> Maker<'a, S> {
             let identity = HostIdentity { size, modified_ns, ..old };
             let facts = ledger::facts(attributes, put.object.extended.as_ref());
             let (path, inode, content, tree) = (put.target(), put.object.inode, None, false);
-            self.noted.push(Noted { path, inode, identity, content, facts, tree });
+            let rights = ledger::rights(attributes);
+            self.noted.push(Noted { path, inode, identity, content, facts, rights, tree });
         }
         self.progress.step();
         self.progress.wrote(tail.bytes.len() as u64);

@@ -31,11 +31,12 @@ use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity, Kind};
 use serde::{Deserialize, Serialize};
 
+use super::Source;
 use super::beneath::{Beneath, Object as Which};
 use super::extended::Extended;
 use super::host;
 use super::make::Noted;
-use super::plan::{Content, Object, Plan};
+use super::plan::{Content, Object, Plan, Rights};
 use crate::clock;
 
 /// What is known of one path.
@@ -59,6 +60,9 @@ pub struct Here {
     pub content: Option<u64>,
     /// A hash of the attributes (`facts`).
     pub facts: u64,
+    /// Mode, owner and group, where they are known.
+    #[serde(default)]
+    pub rights: Option<Rights>,
     /// A directory that a write-back made, with all that is below.
     pub made: bool,
     /// Written beside what somebody else changed: the image has no such name.
@@ -260,33 +264,61 @@ impl Ledger {
     }
 
     /// Temporary names are about to be made for `plan`.
-    pub fn begin(&mut self, beneath: &Beneath, plan: &Plan) -> io::Result<()> {
+    pub fn begin<S: Source>(
+        &mut self,
+        source: &mut S,
+        beneath: &Beneath,
+        plan: &Plan,
+    ) -> io::Result<()> {
         if !self.notes() {
             return Ok(());
         }
         let deletes = plan.deletes.iter().filter_map(|delete| delete.path.parent());
         let all = plan.puts.iter().map(|put| &*put.directory).chain(deletes);
         self.working.extend(all.map(Path::to_owned));
-        plan.puts.iter().for_each(|put| self.note_links(beneath, &put.object));
+        plan.puts.iter().for_each(|put| self.note_links(source, beneath, &put.object));
         self.save()
     }
 
-    /// Files of the host from which `object` is made: they change with their new name.
-    fn note_links(&mut self, beneath: &Beneath, object: &Object) {
+    /// Files of the host from which `object` is made: they change with their new name. One that
+    /// somebody else has changed stays theirs.
+    fn note_links<S: Source>(&mut self, source: &mut S, beneath: &Beneath, object: &Object) {
         match &object.content {
             Content::Host(path) => {
                 let Ok(Some(identity)) = beneath.identity(path) else { return };
+                if self.is_edited(source, object, path, &identity) {
+                    return;
+                }
                 let inode = (object.inode.number, object.inode.generation);
                 let (content, facts, made, aside) = (None, 0, false, false);
-                let here = Here { identity, inode, content, facts, made, aside };
+                let rights = Some(rights(&object.attributes));
+                let here = Here { identity, inode, content, facts, rights, made, aside };
                 let modified_ns = object.attributes.modified_ns;
                 self.pending.push(Intent::Link { path: Text::of(path), here, modified_ns });
             }
             Content::Tree(children) => {
-                children.iter().for_each(|(_, child)| self.note_links(beneath, child));
+                children.iter().for_each(|(_, child)| self.note_links(source, beneath, child));
             }
             _ => {}
         }
+    }
+
+    /// Whether the file of the host that `object` is made of has other bytes or times by now than
+    /// the image and its write-backs know of.
+    pub fn is_edited<S: Source>(
+        &self,
+        source: &mut S,
+        object: &Object,
+        path: &Path,
+        found: &HostIdentity,
+    ) -> bool {
+        let put = self.here(path).filter(|here| here.is_of(object.inode));
+        let origin = object.attributes.origin;
+        let imported = || source.host_identity(origin?).ok();
+        let known = put.map(|here| here.identity).or_else(imported);
+        let which = |one: &HostIdentity| (one.device, one.inode, one.size, one.modified_ns);
+        object.attributes.step.kind == Kind::File
+            && known.is_some_and(|known| which(&known) != which(found))
     }
 
     /// Notes all that `plan` is about to do, with what was made for its puts.
@@ -314,6 +346,7 @@ impl Ledger {
                 inode: (one.inode.number, one.inode.generation),
                 content: one.content,
                 facts: one.facts,
+                rights: Some(one.rights),
                 made: one.tree,
                 aside: asides.contains(&one.path),
             };
@@ -327,6 +360,7 @@ impl Ledger {
                 inode: (touch.inode.number, touch.inode.generation),
                 content: known.and_then(|known| known.content),
                 facts: facts(&touch.attributes, touch.extended.as_ref()),
+                rights: Some(rights(&touch.attributes)),
                 made: known.is_some_and(|known| known.made),
                 aside: known.is_some_and(|known| known.aside),
             };
@@ -528,6 +562,12 @@ fn relinks(beneath: &Beneath, path: &Path) -> Vec<Intent> {
         }
     }
     found
+}
+
+/// Mode, owner and group that a write-back sets.
+pub fn rights(attributes: &Attributes) -> Rights {
+    let step = &attributes.step;
+    (step.mode & 0o7777, step.uid, step.gid)
 }
 
 /// A hash of the attributes that a write-back sets.

@@ -19,8 +19,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, Change, HostIdentity, Kind};
-use husk_proto::{Credentials, Errno, Inode};
+use husk_proto::fs::{Attributes, HostIdentity, Kind};
+use husk_proto::{Errno, Inode};
 
 use super::beneath::held::Held;
 use super::beneath::{self, Beneath, object_of};
@@ -29,7 +29,7 @@ use super::grow::{Growing, Tail};
 use super::ledger::Ledger;
 use super::manifest::{Facts, Manifest};
 use super::numbers::Numbers;
-use super::plan::{Content, Object, Put, Touch};
+use super::plan::{Content, Object, Put, Rights, Touch};
 use super::rescue::{Rescue, Saved};
 use super::small::{Small, Waiting};
 use super::unsynced::Unsynced;
@@ -74,6 +74,18 @@ impl Made {
     }
 }
 
+/// What was made of a host file.
+struct OfHost {
+    /// That file.
+    held: Held,
+    /// Another one with its bytes; `None`: it has one more name.
+    copied: Option<Held>,
+    /// Somebody else has changed it.
+    edited: bool,
+    /// The later time of both sides.
+    modified_ns: i64,
+}
+
 /// One object that was made, for the ledger.
 #[derive(Debug)]
 pub struct Noted {
@@ -87,6 +99,8 @@ pub struct Noted {
     pub content: Option<u64>,
     /// `ledger::facts` of its attributes.
     pub facts: u64,
+    /// Mode, owner and group.
+    pub rights: Rights,
     /// It is a directory.
     pub tree: bool,
 }
@@ -357,12 +371,11 @@ impl<'a, S: Source> Maker<'a, S> {
             return self.note(object, &held, shown, first.content, first.facts);
         }
         let (mut attributes, mut hash) = (object.attributes, None);
-        let (mut from, mut linked) = (None, None);
+        let (mut from, mut linked, mut edited) = (None, None, false);
         let held = match &object.content {
             Content::Image => {
                 let file = self.beneath.create(path)?;
                 if self.live {
-                    self.take_rights_of_host(object)?;
                     let still = content::export_still(self.source, object.inode, &file)?;
                     let still = still.ok_or_else(|| io::Error::other(STILL_CHANGING))?;
                     (attributes, hash) = (still.attributes, Some(still.content));
@@ -375,15 +388,16 @@ impl<'a, S: Source> Maker<'a, S> {
                 held
             }
             Content::Host(origin) => {
-                let held = self.beneath.hold(origin)?;
-                match content::link_or_copy(self.beneath, &held, path)? {
+                let of_host = self.made_of_host(object, origin, path)?;
+                (attributes.modified_ns, edited) = (of_host.modified_ns, of_host.edited);
+                match of_host.copied {
                     Some(copied) => {
-                        from = Some(extended::even_unreadable(&held));
+                        from = Some(extended::even_unreadable(&of_host.held));
                         copied
                     }
                     None => {
                         linked = Some(origin);
-                        held
+                        of_host.held
                     }
                 }
             }
@@ -397,13 +411,15 @@ impl<'a, S: Source> Maker<'a, S> {
             Content::HostTree(origin) => self.host_tree(origin, path)?,
         };
         match linked {
-            Some(origin) => self.touch_later(object, origin, &held),
+            Some(origin) => self.touch_later(object, &attributes, origin, &held),
             None => self.set_all(object, &attributes, &held, from, shown)?,
         }
         if let Content::Host(_) = object.content {
             self.unsynced.keep_attributes(&held);
         }
-        let facts = ledger::facts(&attributes, object.extended.as_ref());
+        // The image goes on to have the times that it has.
+        let shows = if edited { &object.attributes } else { &attributes };
+        let facts = ledger::facts(shows, object.extended.as_ref());
         if !object.is_tree() && object.attributes.links > 1 {
             let which = object_of(held.found());
             let first = First { path: path.to_owned(), which, content: hash, facts };
@@ -412,10 +428,32 @@ impl<'a, S: Source> Maker<'a, S> {
         self.note(object, &held, shown, hash, facts)
     }
 
+    /// A host file that the image has moved or linked.
+    fn made_of_host(&mut self, object: &Object, origin: &Path, path: &Path) -> io::Result<OfHost> {
+        let (held, mut modified_ns) = (self.beneath.hold(origin)?, object.attributes.modified_ns);
+        let found = held.identity();
+        let edited = self.ledger.is_edited(self.source, object, origin, &found);
+        if edited {
+            modified_ns = modified_ns.max(found.modified_ns);
+        }
+        // What somebody else has changed keeps its name, with a file of its own.
+        let copied = match edited && object.attributes.links == 1 {
+            true => Some(content::copy_of_host(self.beneath, &held, path)?),
+            false => content::link_or_copy(self.beneath, &held, path)?,
+        };
+        Ok(OfHost { held, copied, edited, modified_ns })
+    }
+
     /// What the host had under the name `origin` has another name now; what else is new of it comes
     /// in the commit (invariant 1).
-    fn touch_later(&mut self, object: &Object, origin: &Path, held: &Held) {
-        let (found, wanted) = (Facts::of(held.found()), Facts::wanted(&object.attributes));
+    fn touch_later(
+        &mut self,
+        object: &Object,
+        attributes: &Attributes,
+        origin: &Path,
+        held: &Held,
+    ) {
+        let (found, wanted) = (Facts::of(held.found()), Facts::wanted(attributes));
         let mut modified_ns = found.modified_ns;
         if (found != wanted || object.extended.is_some()) && self.is_own(object, held) {
             modified_ns = wanted.modified_ns;
@@ -423,38 +461,11 @@ impl<'a, S: Source> Maker<'a, S> {
                 path: origin.to_owned(),
                 inode: object.inode,
                 before: held.identity(),
-                attributes: object.attributes,
+                attributes: *attributes,
                 extended: object.extended.clone(),
             });
         }
         self.kept.linked.insert(object_of(held.found()), modified_ns);
-    }
-
-    /// Mode and owner that the plan has from the host, which alone has changed them, are those of
-    /// the image from now on: the next write-back is not to take them back.
-    fn take_rights_of_host(&mut self, object: &Object) -> io::Result<()> {
-        let Some(origin) = object.attributes.origin else { return Ok(()) };
-        let look = |source: &mut S| {
-            Ok((source.origin_rights(origin)?, source.attributes(object.inode)?.step))
-        };
-        let ((mode, uid, gid), now) = look(self.source).map_err(content::from_errno)?;
-        let planned = object.attributes.step;
-        let taken = |before: u32, now: u32, planned: u32| {
-            Some(planned).filter(|_| now == before && planned != before)
-        };
-        let change = Change {
-            mode: taken(mode, now.mode, planned.mode),
-            uid: taken(uid, now.uid, planned.uid),
-            gid: taken(gid, now.gid, planned.gid),
-            ..Change::default()
-        };
-        if (change.mode, change.uid, change.gid) == (None, None, None) {
-            return Ok(());
-        }
-        // Whoever gives a file away takes its set-ID bits.
-        let change = Change { mode: change.mode.or(Some(now.mode)), ..change };
-        let who = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
-        self.source.change(&who, object.inode, change).map(|_| ()).map_err(content::from_errno)
     }
 
     /// Whether what a name of the host leads to is what the image has its attributes from, or what
@@ -483,7 +494,8 @@ impl<'a, S: Source> Maker<'a, S> {
                 identity.modified_ns = *modified_ns;
             }
             let (path, inode, tree) = (shown.to_owned(), object.inode, object.is_tree());
-            self.noted.push(Noted { path, inode, identity, content, facts, tree });
+            let rights = ledger::rights(&object.attributes);
+            self.noted.push(Noted { path, inode, identity, content, facts, rights, tree });
         }
         Ok(which)
     }

@@ -39,6 +39,22 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// What was below directories that go or are replaced, when they were looked through.
     pub below: HashMap<PathBuf, Below>,
+    /// Mode and owner that only the host has changed.
+    pub taken: Vec<Taken>,
+}
+
+/// Mode, owner and group.
+pub type Rights = (u32, u32, u32);
+
+/// Rights that the host alone has changed: the plan has those of the host, the image not yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// Whose.
+    pub inode: Inode,
+    /// What the image has.
+    pub before: Rights,
+    /// What it is to have, so that no later write-back takes them back.
+    pub after: Rights,
 }
 
 impl Plan {
@@ -53,6 +69,7 @@ impl Plan {
         self.busy.extend(other.busy);
         self.notes.extend(other.notes);
         self.below.extend(other.below);
+        self.taken.extend(other.taken);
     }
 
     /// Nothing to do and nothing to say.

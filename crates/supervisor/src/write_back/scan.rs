@@ -129,6 +129,8 @@ struct Scan<'a, S> {
     visited: Vec<(Inode, i64)>,
     /// The one that is looked at.
     directory: Option<Inode>,
+    /// The host's object whose name the image has given to another one.
+    replaced: Option<Origin>,
 }
 
 /// A directory of the image that has its place on the host.
@@ -158,8 +160,8 @@ struct Whiteout {
 
 impl<'a, S: Source> Scan<'a, S> {
     fn new(source: &'a mut S, beneath: &'a Beneath, run: Run, ledger: &'a Ledger) -> Self {
-        let (plan, hashes, seen, visited, directory) = Default::default();
-        Scan { beneath, source, run, ledger, plan, hashes, seen, visited, directory }
+        let (plan, hashes, seen, visited, directory, replaced) = Default::default();
+        Scan { beneath, source, run, ledger, plan, hashes, seen, visited, directory, replaced }
     }
 
     /// Notes that a directory is looked at. One changed within `STEP` may change again untold.
@@ -235,11 +237,12 @@ impl<'a, S: Source> Scan<'a, S> {
 
     fn one_directory(&mut self, place: &InPlace, open: &mut Vec<InPlace>) -> Result<(), Errno> {
         let (dir, path) = (place.inode, &*place.path);
-        let attributes = self.source.attributes(dir)?;
+        let mut attributes = self.source.attributes(dir)?;
         self.visit(dir, attributes.changed_ns);
-        if let Some(origin) = attributes.origin {
-            let device = self.source.host_identity(origin)?.device;
-            self.beneath.expect(path, device);
+        let imported = attributes.origin.map(|origin| self.source.host_identity(origin));
+        let imported = imported.transpose()?;
+        if let Some(imported) = imported {
+            self.beneath.expect(path, imported.device);
         }
         let opened = self.beneath.directory(path).and_then(|opened| {
             self.beneath.ask_for_list(&opened);
@@ -258,6 +261,10 @@ impl<'a, S: Source> Scan<'a, S> {
         self.names_of(place, &attributes, open)?;
         // Names that come and go change its time, whatever the image says of it.
         if differs || self.plan.puts.len() + self.plan.deletes.len() != before {
+            let put = self.ledger.here(path).map(|here| here.identity);
+            if let Some(expected) = put.or(imported) {
+                self.merge_or_note(path, &expected, &mut attributes);
+            }
             let (inode, before, path) = (dir, found, path.to_owned());
             self.plan.touches.push(Touch { path, inode, before, attributes, extended });
         }
@@ -330,6 +337,8 @@ impl<'a, S: Source> Scan<'a, S> {
         let attributes = self.source.attributes(name.inode)?;
         let origin = self.origin_path(&attributes)?;
         let directory = attributes.step.kind == Kind::Directory;
+        let replaced = whiteouts.iter().find(|whiteout| whiteout.name == name.name);
+        let replaced = replaced.map(|whiteout| whiteout.origin);
         let expected = match self.ledger.entry(&target) {
             Some(Entry::Here(here)) if here.is_of(name.inode) => {
                 if directory {
@@ -349,13 +358,12 @@ impl<'a, S: Source> Scan<'a, S> {
                 }
                 return self.kept(&place.path, name, attributes);
             }
-            None => {
-                let replaced = whiteouts.iter().find(|whiteout| whiteout.name == name.name);
-                replaced.map(|one| self.source.host_identity(one.origin)).transpose()?
-            }
+            None => replaced.map(|origin| self.source.host_identity(origin)).transpose()?,
         };
         let object = self.object(name.inode, attributes, origin, 0)?;
+        self.replaced = replaced;
         self.put(&place.path, name.name.clone(), object, expected);
+        self.replaced = None;
         Ok(())
     }
 
@@ -448,48 +456,6 @@ impl<'a, S: Source> Scan<'a, S> {
         let extended = extended::of(self.source, name.inode, &attributes)?;
         self.touch(target, name.inode, &expected, attributes, extended);
         Ok(())
-    }
-
-    /// Only attributes of what is at `path` are to be set, if nobody else has changed it.
-    fn touch(
-        &mut self,
-        path: PathBuf,
-        inode: Inode,
-        expected: &HostIdentity,
-        attributes: Attributes,
-        extended: Option<Extended>,
-    ) {
-        let mut attributes = attributes;
-        match self.beneath.identity(&path) {
-            Ok(Some(before))
-                if self.may_touch(&path, &before, expected, &attributes)
-                    && self.merge(&path, expected, &mut attributes)
-                    || self.merge_touched(&path, expected, &before, &mut attributes) =>
-            {
-                self.plan.touches.push(Touch { path, inode, before, attributes, extended });
-            }
-            Ok(_) => {
-                let what = "changed on the host meanwhile";
-                let found = self.beneath.found(&path).ok().flatten();
-                let how =
-                    found.map(|found| host::given_in_words(&path, &attributes, expected, &found));
-                let outcome = format!("kept as it is there{}", how.unwrap_or_default());
-                self.conflict(&path, Wanted::Attributes, what, &outcome);
-            }
-            Err(problem) => self.fail(&path, &problem.to_string()),
-        }
-    }
-
-    /// Whether what is there is what is expected, or one that was killed set its attributes.
-    fn may_touch(
-        &self,
-        path: &Path,
-        found: &HostIdentity,
-        expected: &HostIdentity,
-        wanted: &Attributes,
-    ) -> bool {
-        let half = HostIdentity { modified_ns: wanted.modified_ns, ..*expected };
-        self.same(path, expected, found) || self.ledger.same(&half, found)
     }
 
     /// A file that was copied into the image for writing, and nothing was written after all.
@@ -627,12 +593,18 @@ impl<'a, S: Source> Scan<'a, S> {
         mut attributes: Attributes,
         content: Content,
     ) -> Result<Object, Errno> {
-        if let Content::Host(path) | Content::HostTree(path) = &content {
-            self.beneath.pin(path);
-            if let Some(origin) = attributes.origin {
-                let expected = self.source.host_identity(origin)?;
-                self.merge_or_note(path, &expected, &mut attributes);
+        let moved = match &content {
+            Content::Host(path) | Content::HostTree(path) => {
+                self.beneath.pin(path);
+                Some(path.clone())
             }
+            // The names of a directory that has moved are looked at one by one.
+            Content::Tree(_) => self.origin_path(&attributes)?,
+            _ => None,
+        };
+        if let (Some(path), Some(origin)) = (moved, attributes.origin) {
+            let expected = self.source.host_identity(origin)?;
+            self.merge_or_note(&path, &expected, &mut attributes);
         }
         let extended = extended::of(self.source, inode, &attributes)?;
         Ok(Object { inode, attributes, extended, content })

@@ -151,7 +151,8 @@ impl<'a, S: Source> Maker<'a, S> {
         if self.ledger.notes() {
             let facts = ledger::facts(attributes, small.object.extended.as_ref());
             let (path, inode) = (small.shown.clone(), small.object.inode);
-            self.noted.push(Noted { path, inode, identity, content: None, facts, tree: false });
+            let (content, tree, rights) = (None, false, ledger::rights(attributes));
+            self.noted.push(Noted { path, inode, identity, content, facts, rights, tree });
         }
         Ok((identity.device, identity.inode))
     }

@@ -12,11 +12,14 @@
 //! Whether bytes were changed on the host, size and modification time say.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity};
 
 use super::Scan;
+use crate::write_back::extended::Extended;
+use crate::write_back::plan::{Rights, Taken, Touch, Wanted};
 use crate::write_back::{Source, host};
 
 impl<S: Source> Scan<'_, S> {
@@ -42,27 +45,50 @@ impl<S: Source> Scan<'_, S> {
         let Ok(Some(there)) = self.beneath.found(path) else { return true };
         let found = host::identity_of(&there);
         let untouched = found.changed_ns == expected.changed_ns || self.ledger.is_ours(&found);
-        let Some(origin) = attributes.origin.filter(|_| !untouched) else { return true };
-        // What replaces the host's object has attributes of its own.
-        let imported = self.source.host_identity(origin);
-        let itself =
-            imported.is_ok_and(|one| (one.device, one.inode) == (found.device, found.inode));
-        let Ok((mode, uid, gid)) = self.source.origin_rights(origin) else { return true };
-        if !itself {
+        if untouched {
             return true;
         }
+        let Some((mode, uid, gid)) = self.rights_before(path, &found, attributes) else {
+            return true;
+        };
         let step = &mut attributes.step;
+        let before = (step.mode, step.uid, step.gid);
         let all = [
             (mode, &mut step.mode, there.mode() & 0o7777),
             (uid, &mut step.uid, there.uid()),
             (gid, &mut step.gid, there.gid()),
         ];
-        all.into_iter().fold(true, |all, (before, ours, theirs)| {
+        let compatible = all.into_iter().fold(true, |all, (before, ours, theirs)| {
             let compatible = *ours == before || theirs == before || *ours == theirs;
             if *ours == before {
                 *ours = theirs;
             }
             all && compatible
+        });
+        let after = (step.mode, step.uid, step.gid);
+        if after != before {
+            self.plan.taken.push(Taken { inode: step.inode, before, after });
+        }
+        compatible
+    }
+
+    /// The rights of the object `found` at `path` as the last write-back has put it there, or as
+    /// the image first saw it. `None`: it is another one, which has rights of its own.
+    fn rights_before(
+        &mut self,
+        path: &Path,
+        found: &HostIdentity,
+        attributes: &Attributes,
+    ) -> Option<Rights> {
+        let which = |one: &HostIdentity| (one.device, one.inode);
+        let put = self.ledger.here(path).filter(|here| which(&here.identity) == which(found));
+        if let Some(rights) = put.and_then(|here| here.rights) {
+            return Some(rights);
+        }
+        // What a program saves under a new name, and renames, has the rights that it saw there.
+        [attributes.origin, self.replaced].into_iter().flatten().find_map(|origin| {
+            let imported = self.source.host_identity(origin).ok()?;
+            (which(&imported) == which(found)).then(|| self.source.origin_rights(origin).ok())?
         })
     }
 
@@ -101,6 +127,48 @@ impl<S: Source> Scan<'_, S> {
         attributes.modified_ns = ours.max(found.modified_ns);
         attributes.accessed_ns = there.atime() * host::NS_PER_S + there.atime_nsec();
         self.merge(path, expected, attributes)
+    }
+
+    /// Only attributes of what is at `path` are to be set, if nobody else has changed it.
+    pub(super) fn touch(
+        &mut self,
+        path: PathBuf,
+        inode: Inode,
+        expected: &HostIdentity,
+        attributes: Attributes,
+        extended: Option<Extended>,
+    ) {
+        let mut attributes = attributes;
+        match self.beneath.identity(&path) {
+            Ok(Some(before))
+                if self.may_touch(&path, &before, expected, &attributes)
+                    && self.merge(&path, expected, &mut attributes)
+                    || self.merge_touched(&path, expected, &before, &mut attributes) =>
+            {
+                self.plan.touches.push(Touch { path, inode, before, attributes, extended });
+            }
+            Ok(_) => {
+                let what = "changed on the host meanwhile";
+                let found = self.beneath.found(&path).ok().flatten();
+                let how =
+                    found.map(|found| host::given_in_words(&path, &attributes, expected, &found));
+                let outcome = format!("kept as it is there{}", how.unwrap_or_default());
+                self.conflict(&path, Wanted::Attributes, what, &outcome);
+            }
+            Err(problem) => self.fail(&path, &problem.to_string()),
+        }
+    }
+
+    /// Whether what is there is what is expected, or one that was killed set its attributes.
+    fn may_touch(
+        &self,
+        path: &Path,
+        found: &HostIdentity,
+        expected: &HostIdentity,
+        wanted: &Attributes,
+    ) -> bool {
+        let half = HostIdentity { modified_ns: wanted.modified_ns, ..*expected };
+        self.same(path, expected, found) || self.ledger.same(&half, found)
     }
 }
 

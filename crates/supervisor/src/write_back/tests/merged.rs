@@ -188,3 +188,122 @@ fn a_file_that_the_host_touched_takes_what_the_image_has_appended() {
         assert_eq!(scene.host("changed"), "IMPORTED");
     }
 }
+
+/// Nothing is done in between, or something is: no later write-back takes the host's rights back.
+#[test]
+fn rights_that_the_host_changed_stay_in_directories_and_under_new_names() {
+    for live in [false, true] {
+        let mut scene = Scene::new(|path| {
+            for name in ["with-new", "with-gone", "touched", "moved"] {
+                fs::create_dir(path.join(name)).unwrap();
+                set_mode(&path.join(name), 0o755);
+                fs::write(path.join(name).join("file"), "imported").unwrap();
+            }
+            fs::write(path.join("renamed"), "imported").unwrap();
+        });
+        scene.write("with-new/new", b"ours");
+        scene.unlink("with-gone/file");
+        let touched = scene.at("touched");
+        let change = Change { modified: Some(Time::At(1_000_000_000)), ..Change::default() };
+        scene.direct.change(&who(), touched, change).unwrap();
+        scene.at("moved/file");
+        scene.rename("moved", "there");
+        scene.at("renamed");
+        scene.rename("renamed", "new-name");
+        for name in ["with-new", "with-gone", "touched", "moved"] {
+            set_mode(&scene.path.join(name), 0o700);
+        }
+        set_mode(&scene.path.join("renamed"), 0o600);
+        for n in 0..if live { 3 } else { 1 } {
+            complete(&scene.bring(live, &[]));
+            for name in ["with-new", "with-gone", "touched", "there"] {
+                assert_eq!(mode_of(&scene.path.join(name)), 0o700, "{name}, {live} {n}");
+            }
+            assert_eq!(mode_of(&scene.path.join("new-name")), 0o600, "{live} {n}");
+            if n == 1 {
+                scene.write("there/new", b"ours");
+                scene.append("new-name", b", ours");
+            }
+        }
+    }
+}
+
+#[test]
+fn rights_that_the_host_changes_after_a_sync_stay_as_well() {
+    let mut scene = scene_of(&["changed", "same"]);
+    scene.rewrite("changed", b"ours");
+    scene.write("made", b"ours");
+    scene.mkdir("made-dir");
+    complete(&scene.sync());
+    for name in ["changed", "made", "same"] {
+        set_mode(&scene.path.join(name), 0o600);
+    }
+    set_mode(&scene.path.join("made-dir"), 0o700);
+    for n in 0..3 {
+        for name in ["changed", "made", "same"] {
+            scene.append(name, b", more");
+        }
+        scene.write(&format!("made-dir/{n}"), b"ours");
+        complete(&if n < 2 { scene.sync() } else { scene.write_back() });
+        for name in ["changed", "made", "same"] {
+            assert_eq!(mode_of(&scene.path.join(name)), 0o600, "{name} after {n}");
+        }
+        assert_eq!(mode_of(&scene.path.join("made-dir")), 0o700, "after {n}");
+    }
+    assert_eq!(scene.host("same"), "imported, more, more, more");
+}
+
+#[test]
+fn what_is_told_to_be_kept_stays_whatever_is_made_of_it_and_however_often() {
+    let mut scene = scene_of(&["renamed", "a", "b"]);
+    for (from, to) in [("renamed", "new-name"), ("a", "t"), ("b", "a"), ("t", "b")] {
+        scene.at(from);
+        scene.rename(from, to);
+    }
+    let newer = SystemTime::now() + Duration::from_secs(10);
+    for name in ["renamed", "a"] {
+        let path = scene.path.join(name);
+        fs::write(&path, "imported, theirs").unwrap();
+        fs::File::options().write(true).open(path).unwrap().set_modified(newer).unwrap();
+    }
+    for n in 0..3 {
+        let outcome = scene.sync();
+        assert!(outcome.failures.is_empty(), "{n}: {outcome:#?}");
+        assert!(!outcome.conflicts.is_empty(), "{n}: it is told each time");
+        let found = fs::metadata(scene.path.join("renamed")).unwrap();
+        assert_eq!((found.nlink(), found.modified().unwrap()), (1, newer), "{n}");
+        for name in ["renamed", "a"] {
+            assert_eq!(scene.host(name), "imported, theirs", "{name} {n}: {outcome:#?}");
+        }
+        if n == 1 {
+            fs::remove_file(scene.path.join("new-name")).unwrap();
+        }
+    }
+    scene.write_back();
+    assert_eq!(scene.host("renamed"), "imported, theirs");
+    assert_eq!(scene.host("a"), "imported, theirs");
+}
+
+/// As editors save, and `sed -i`.
+#[test]
+fn rights_that_the_host_changed_stay_where_the_image_saves_under_a_new_name() {
+    for live in [false, true] {
+        let mut scene = scene_of(&["saved", "opened"]);
+        for (name, ours) in [("saved", 0o644), ("opened", 0o664)] {
+            scene.at(name);
+            scene.write("new", b"ours");
+            change_mode(&mut scene, "new", ours);
+            scene.rename("new", name);
+            set_mode(&scene.path.join(name), 0o600);
+        }
+        for n in 0..if live { 2 } else { 1 } {
+            let outcome = scene.bring(live, &[]);
+            complete(&outcome);
+            let found = ["saved", "opened"].map(|name| mode_of(&scene.path.join(name)));
+            // Where the image has changed them as well, its own count, and a line says so.
+            assert_eq!(found, [0o600, 0o664], "{live} {n}");
+            assert_eq!(outcome.notes.len(), 1 - n, "{live} {n}: {outcome:#?}");
+        }
+        assert_eq!(scene.host("saved"), "ours");
+    }
+}
