@@ -186,6 +186,29 @@ fn what_both_have_changed_is_a_conflict_at_once_and_stays_on_both_sides() {
 }
 
 #[test]
+fn what_the_host_changes_after_a_sync_is_taken_over_by_a_copy() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("refresh-copied");
+    on_host(&images, "echo base > file");
+    images.up("ci");
+    images.script("ci", "echo image >> file");
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    on_host(&images, "echo host >> file");
+    let said = images.refused(&["refresh", "ci"], 125);
+    assert!(said.contains("/file: changed on the host and in the image"), "{said}");
+    assert_eq!(images.script("ci", "cat file"), "base\nimage\n");
+    // Nothing of the host is lost by a sync that comes first.
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    images.done(&["cp", "file", "ci:file"]);
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    assert_eq!(images.script("ci", "cat file; echo more >> file"), "base\nimage\nhost\n");
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(on_host(&images, "cat file; ls"), "base\nimage\nhost\nmore\nfile\n");
+}
+
+#[test]
 fn what_a_sync_has_written_is_no_change_of_the_host() {
     if against_native() {
         return;

@@ -142,6 +142,18 @@ impl Facts {
         }
     }
 
+    /// What an object is to have that had `last` as far as is known and has `now`: these, but for
+    /// the rights that somebody else has changed.
+    pub fn but_for_others(self, last: &Facts, now: &Facts) -> Facts {
+        let pick = |ours: u32, last: u32, now: u32| if now == last { ours } else { now };
+        Facts {
+            mode: pick(self.mode, last.mode, now.mode),
+            uid: pick(self.uid, last.uid, now.uid),
+            gid: pick(self.gid, last.gid, now.gid),
+            ..self
+        }
+    }
+
     /// The same but for the time of the last access.
     pub fn is_like(&self, other: &Facts) -> bool {
         Facts { accessed_ns: other.accessed_ns, ..*self } == *other

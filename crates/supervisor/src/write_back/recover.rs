@@ -330,10 +330,13 @@ impl<'a> Recovery<'a> {
                 }
                 Ok(true)
             }
-            Step::Append { path, size, tail, after, .. } => {
+            Step::Append { path, size, tail, after, before, .. } => {
                 let (path, tail) = (path.path(), tail.bytes());
                 match self.opened(step) {
-                    Ok(held) => grow_to_end(&held, *size, tail, after).map(|()| true),
+                    Ok(held) => {
+                        let after = after.but_for_others(before, &Facts::of(&held.now()?));
+                        grow_to_end(&held, *size, tail, &after).map(|()| true)
+                    }
                     Err(problem) => self.lay_tail_beside(&path, tail, &problem),
                 }
             }
@@ -346,7 +349,8 @@ impl<'a> Recovery<'a> {
                 if !self.is_at(&path, *what)? || !ours && !directory {
                     return Err(changed());
                 }
-                self.set(&path, after).map(|()| true)
+                let after = if directory { *after } else { after.but_for_others(before, &now) };
+                self.set(&path, &after).map(|()| true)
             }
         }
     }
@@ -533,7 +537,7 @@ impl<'a> Recovery<'a> {
                 self.beneath.rename(&temporary, &path, RenameFlags::NOREPLACE)?;
                 Ok(true)
             }
-            Step::Append { path, what, size, before, .. } => {
+            Step::Append { path, what, size, before, after, .. } => {
                 let path = path.path();
                 let short = self.at(&path)?.is_some_and(|found| found.identity.size == *size);
                 if short && self.is_seen(&path, what)? {
@@ -541,16 +545,19 @@ impl<'a> Recovery<'a> {
                 }
                 let held = self.opened(step)?;
                 set_len(held.file()?, *size)?;
-                held.set_facts(before)?;
+                held.set_facts(&before.but_for_others(after, &Facts::of(&held.now()?)))?;
                 sync(held.file()?)?;
                 Ok(true)
             }
-            Step::Touch { path, what, before, .. } => {
+            Step::Touch { path, what, before, after, .. } => {
                 let path = path.path();
                 if !self.is_at(&path, *what)? || self.has(&path, before)? {
                     return Ok(false);
                 }
-                self.set(&path, before).map(|()| true)
+                let now = self.facts(&path)?.ok_or_else(changed)?;
+                let directory = self.at(&path)?.is_some_and(|found| found.directory);
+                let before = if directory { *before } else { before.but_for_others(after, &now) };
+                self.set(&path, &before).map(|()| true)
             }
         }
     }

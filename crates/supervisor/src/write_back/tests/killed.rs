@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -391,4 +391,46 @@ fn who_is_told_to_stop_before_a_name_changes_changes_nothing() {
         as_expected(&scene, &Outcome::default(), &format!("stopped at call {n}"));
     }
     assert!(stopped > 10, "{stopped} times");
+}
+
+/// What somebody closes before the recovery stays closed, whichever way it goes.
+#[test]
+fn rights_that_are_changed_before_a_recovery_stay() {
+    let mut ready = 0;
+    for n in 1_u32.. {
+        if n.is_multiple_of(32) {
+            Scene::renew_the_image();
+        }
+        let mut scene = Scene::at_once(|path| {
+            for name in ["appended", "touched", "renamed"] {
+                fs::write(path.join(name), "imported").unwrap();
+            }
+        });
+        // One step alone needs no notes.
+        scene.at("renamed");
+        scene.rename("renamed", "new-name");
+        scene.append("appended", b", ours");
+        let touched = scene.at("touched");
+        let change = Change { modified: Some(Time::At(1_000_000_000)), ..Change::default() };
+        scene.direct.change(&who(), touched, change).unwrap();
+        if killed_at(n, || scene.bring_here(false)).is_some() {
+            break;
+        }
+        let Some(one) = pending(&scene).filter(|one| one.ready) else { continue };
+        let closed = fs::Permissions::from_mode(0o600);
+        for name in ["appended", "touched"] {
+            fs::set_permissions(scene.path.join(name), closed.clone()).unwrap();
+        }
+        let back = n % 2 == 0 && recover::is_undoable(&one);
+        ready += 1;
+        let told = if back { recover::back(one) } else { recover::forward(one) }.unwrap();
+        assert!(told.lines.is_empty(), "call {n}, back: {back}: {told:#?}");
+        let kept = if back { "imported" } else { "imported, ours" };
+        assert_eq!(scene.host("appended"), kept, "call {n}, back: {back}");
+        for name in ["appended", "touched"] {
+            let mode = fs::metadata(scene.path.join(name)).unwrap().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}, call {n}, back: {back}");
+        }
+    }
+    assert!(ready > 10, "{ready} kills when there was something to recover");
 }
