@@ -36,6 +36,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{FILES, IMAGES};
 use crate::hosts::job::{Fate, Job};
+use crate::hosts::known::Known;
+use crate::hosts::noted::Noted;
 use crate::hosts::same;
 use crate::hosts::stream::{Frame, Kind, put, take};
 use crate::named::SELF;
@@ -192,6 +194,8 @@ struct Guest {
     heard: Mutex<Instant>,
     ended: AtomicBool,
     next: AtomicU64,
+    /// What is known of programs here.
+    noted: Mutex<Noted>,
 }
 
 impl Guest {
@@ -289,6 +293,7 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
         heard: Mutex::new(Instant::now()),
         ended: AtomicBool::new(false),
         next: AtomicU64::new(1),
+        noted: Mutex::new(Noted::begin(Known::find())),
     });
     let listener = Arc::new(listener);
     for _ in 0..ASKERS {
@@ -401,7 +406,8 @@ fn take_frame(guest: &Arc<Guest>, frame: Frame) -> Option<()> {
             let guest = guest.clone();
             thread::spawn(move || {
                 let path = String::from_utf8(payload).ok();
-                let print = path.and_then(|path| same::fingerprint(Path::new(&path)));
+                let print = path
+                    .and_then(|path| same::fingerprint(Path::new(&path), &mut lock(&guest.noted)));
                 let _ = guest.put(Kind::Print, channel, print.unwrap_or_default().as_bytes());
             });
         }

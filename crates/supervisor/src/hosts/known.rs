@@ -46,6 +46,12 @@ impl Known {
         Known(state::copies().map(|copies| copies.with_file_name("hosts")))
     }
 
+    /// They are in `place`.
+    #[cfg(test)]
+    pub fn at(place: PathBuf) -> Known {
+        Known(Some(place))
+    }
+
     /// None are kept.
     #[cfg(test)]
     pub fn nowhere() -> Known {
@@ -66,7 +72,14 @@ impl Known {
 
     /// Notes it, in place of what was there. What fails costs time later, and no more.
     pub fn note(&self, name: &str, digest: &str, identity: &str) {
-        let Some(place) = self.place().filter(|_| is_identity(identity)) else { return };
+        if is_identity(identity) {
+            self.replace(name, &format!("{digest} {identity}\n"));
+        }
+    }
+
+    /// Puts a text in place of what was there.
+    pub fn replace(&self, name: &str, text: &str) {
+        let Some(place) = self.place() else { return };
         let part = place.join(format!("{name}.{}.part", std::process::id()));
         let written = File::options()
             .create(true)
@@ -74,7 +87,7 @@ impl Known {
             .write(true)
             .mode(0o600)
             .open(&part)
-            .and_then(|mut note| note.write_all(format!("{digest} {identity}\n").as_bytes()))
+            .and_then(|mut note| note.write_all(text.as_bytes()))
             .and_then(|()| fs::rename(&part, place.join(name)));
         if written.is_err() {
             let _ = fs::remove_file(&part);
@@ -97,12 +110,18 @@ impl Known {
         is_ours(&fs::symlink_metadata(place).ok()?).then_some(place)
     }
 
-    fn read(&self, name: &str) -> Option<(String, String)> {
+    /// So much of what was put there, if nobody else can have written it.
+    pub fn text(&self, name: &str, bytes_max: u64) -> Option<String> {
         let note = File::open(self.0.as_ref()?.join(name)).ok()?;
         let found = note.metadata().ok().filter(|found| found.is_file() && is_ours(found));
         found?;
         let mut text = String::new();
-        note.take(NOTE_BYTES_MAX).read_to_string(&mut text).ok()?;
+        note.take(bytes_max).read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+
+    fn read(&self, name: &str) -> Option<(String, String)> {
+        let text = self.text(name, NOTE_BYTES_MAX)?;
         let (digest, identity) = text.strip_suffix('\n')?.split_once(' ')?;
         (is_digest(digest) && is_identity(identity))
             .then(|| (digest.to_owned(), identity.to_owned()))

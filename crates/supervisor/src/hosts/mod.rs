@@ -19,6 +19,7 @@ mod apart;
 mod guest;
 mod job;
 mod known;
+mod noted;
 mod own;
 mod same;
 mod shadow;

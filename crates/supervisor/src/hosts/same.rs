@@ -6,6 +6,8 @@
 //!                          and all headers of the system, by size and time
 //! ```
 //!
+//! Files that were read before, and are the same, are not read again (`noted`).
+//!
 //! Not here: what a program opens by name while it runs (locales, plug-ins), except for headers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +21,8 @@ use object::elf::{DT_NEEDED, FileHeader64, PT_DYNAMIC, PT_INTERP};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use sha2::{Digest, Sha256};
 
-use crate::digest::{hex, of_file};
+use crate::digest::hex;
+use crate::hosts::noted::{Needs, Noted};
 
 /// Where libraries are, in the order of the dynamic linker without its cache.
 const LIBRARIES: [&str; 7] = [
@@ -47,19 +50,26 @@ const DEPTH_MAX: u32 = 4;
 const HEADERS_DEPTH_MAX: u32 = 16;
 
 /// The fingerprint of the program at `path`; `None`: it is none, or cannot be read.
-pub fn fingerprint(path: &Path) -> Option<String> {
+pub fn fingerprint(path: &Path, noted: &mut Noted) -> Option<String> {
+    let print = of_program(path, noted);
+    noted.keep();
+    print
+}
+
+fn of_program(path: &Path, noted: &mut Noted) -> Option<String> {
     let mut files = BTreeMap::new();
-    add(path, &mut files)?;
+    add(path, &mut files, noted)?;
     if is_driver(path) {
         let mut parts: BTreeSet<PathBuf> = TOOLS.iter().map(PathBuf::from).collect();
         gather(Path::new(PARTS), 0, &mut parts);
         for part in parts.iter().filter(|part| part.exists()) {
             // A part that is no program for this machine has only its bytes.
-            if add(part, &mut files).is_none() {
-                files.insert(part.clone(), of_file(part)?);
+            if add(part, &mut files, noted).is_none() {
+                files.insert(part.clone(), noted.part(part, FILE_BYTES_MAX, &needs)?.digest);
             }
         }
         files.extend(headers()?.iter().map(|(path, digest)| (path.clone(), digest.clone())));
+        noted.add_driver(path);
     }
     Some(of_all(&files))
 }
@@ -132,19 +142,16 @@ fn gather(place: &Path, depth: u32, parts: &mut BTreeSet<PathBuf>) {
 }
 
 /// Adds a program, its interpreter and its libraries.
-fn add(path: &Path, files: &mut BTreeMap<PathBuf, String>) -> Option<()> {
+fn add(path: &Path, files: &mut BTreeMap<PathBuf, String>, noted: &mut Noted) -> Option<()> {
     let mut next = vec![path.to_owned()];
     while let Some(path) = next.pop() {
         if files.contains_key(&path) {
             continue;
         }
-        let found = fs::metadata(&path).ok()?;
-        (found.is_file() && found.len() <= FILE_BYTES_MAX && files.len() < FILES_MAX)
-            .then_some(())?;
-        let bytes = fs::read(&path).ok()?;
-        let digest = hex(&Sha256::digest(&bytes));
-        let (interpreter, needed) = needs(&bytes)?;
-        files.insert(path, digest);
+        (files.len() < FILES_MAX).then_some(())?;
+        let part = noted.part(&path, FILE_BYTES_MAX, &needs)?;
+        let (interpreter, needed) = part.needs?;
+        files.insert(path, part.digest);
         next.extend(interpreter);
         for library in needed {
             let places = LIBRARIES.iter().map(|place| Path::new(place).join(&library));
@@ -156,7 +163,7 @@ fn add(path: &Path, files: &mut BTreeMap<PathBuf, String>) -> Option<()> {
 }
 
 /// The interpreter and the names of the libraries of an ELF file.
-fn needs(bytes: &[u8]) -> Option<(Option<PathBuf>, Vec<String>)> {
+fn needs(bytes: &[u8]) -> Option<Needs> {
     let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
     let (mut interpreter, mut needed) = (None, Vec::new());
@@ -182,6 +189,11 @@ fn needs(bytes: &[u8]) -> Option<(Option<PathBuf>, Vec<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::known::Known;
+
+    fn fingerprint(path: &Path) -> Option<String> {
+        super::fingerprint(path, &mut Noted::begin(Known::nowhere()))
+    }
 
     #[test]
     fn a_program_has_a_fingerprint_and_another_one_when_a_byte_changes() {

@@ -19,7 +19,6 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout};
@@ -39,7 +38,8 @@ use crate::hosts::guest::{
     ALIVE_EVERY, ASKERS, CREDIT_BYTES, Hello, SILENCE_MAX, VERSION, Welcome, features, lock,
 };
 use crate::hosts::job::{Fate, Job};
-use crate::hosts::known::Known;
+use crate::hosts::known::{Known, identity};
+use crate::hosts::noted::Noted;
 use crate::hosts::own::Own;
 use crate::hosts::stream::{Frame, Kind, put, take};
 use crate::hosts::{same, ssh};
@@ -133,7 +133,7 @@ impl Waits {
 /// Which programs are the same, as far as is known.
 #[derive(Default)]
 struct Compared {
-    here: HashMap<PathBuf, ((u64, u64, i64, u64), Option<String>)>,
+    here: HashMap<PathBuf, (String, Option<String>)>,
     there: HashMap<PathBuf, Option<String>>,
     waiting: HashMap<u32, SyncSender<Option<String>>>,
 }
@@ -149,6 +149,8 @@ struct Starter {
     next: AtomicU32,
     standing: Mutex<HashMap<u32, Standing>>,
     compared: Mutex<Compared>,
+    /// What is known of programs here.
+    noted: Mutex<Noted>,
     heard: Mutex<Instant>,
     account: Mutex<Account>,
     /// What the guest keeps copies of; locked after `to`.
@@ -243,6 +245,7 @@ fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
         next: AtomicU32::new(1),
         standing: Mutex::default(),
         compared: Mutex::default(),
+        noted: Mutex::new(Noted::begin(known)),
         heard: Mutex::new(Instant::now()),
         told: Mutex::new(Copied::begin(told.home.as_os_str().as_bytes())),
         account: Mutex::new(Account { host: host.to_owned(), ..Account::default() }),
@@ -266,6 +269,12 @@ fn run(starter: &Arc<Starter>, link: ssh::Link, listener: UnixListener) {
     let (reads, (over, is_over)) = (starter.clone(), mpsc::channel());
     let looks = starter.clone();
     thread::spawn(move || look_after(&looks));
+    // Before the first one is to be placed.
+    let compares = starter.clone();
+    thread::spawn(move || {
+        let drivers = lock(&compares.noted).drivers();
+        drivers.iter().for_each(|driver| drop(compares.prints(driver)));
+    });
     let (alive, silent) = (starter.clone(), over.clone());
     thread::spawn(move || keep_alive(&alive, &silent));
     let ended = over.clone();
@@ -602,7 +611,7 @@ impl Starter {
 
     /// Whether the program at `path` is the same here and there.
     fn is_same(&self, path: &Path) -> bool {
-        let (here, there) = (self.print_here(path), self.print_there(path));
+        let (here, there) = self.prints(path);
         let same = here.is_some() && here == there;
         if !same {
             lock(&self.account).different += 1;
@@ -610,14 +619,17 @@ impl Starter {
         same
     }
 
+    fn prints(&self, path: &Path) -> (Option<String>, Option<String>) {
+        (self.print_here(path), self.print_there(path))
+    }
+
     fn print_here(&self, path: &Path) -> Option<String> {
-        let found = fs::metadata(path).ok()?;
-        let identity = (found.dev(), found.ino(), found.mtime(), found.len());
+        let identity = identity(&fs::metadata(path).ok()?);
         let known = lock(&self.compared).here.get(path).cloned();
         if let Some((_, print)) = known.filter(|known| known.0 == identity) {
             return print;
         }
-        let print = same::fingerprint(path);
+        let print = same::fingerprint(path, &mut lock(&self.noted));
         lock(&self.compared).here.insert(path.to_owned(), (identity, print.clone()));
         print
     }
