@@ -486,6 +486,20 @@ fn main() -> ExitCode {
     }
 }
 
+/// On a stack of its own: the descriptions of all commands take more of it than a process may have.
+fn parse(words: &[OsString]) -> Result<Options, clap::Error> {
+    const STACK_BYTES: usize = 2 << 20;
+    let parse = || Options::try_parse_from(words);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        match thread.spawn_scoped(scope, parse).map(|thread| thread.join()) {
+            Ok(Ok(options)) => options,
+            // Without a thread it may do as well.
+            Ok(Err(_)) | Err(_) => parse(),
+        }
+    })
+}
+
 /// Apart, as it takes more of the stack than there may be.
 #[inline(never)]
 fn begin() -> ExitCode {
@@ -493,7 +507,7 @@ fn begin() -> ExitCode {
         return named::exec(&exec);
     }
     let words = husk_supervisor::named::told().unwrap_or_else(|| std::env::args_os().collect());
-    let options = match Options::try_parse_from(&words) {
+    let options = match parse(&words) {
         Ok(options) => options,
         Err(error) => return tell_mistake(&error),
     };
