@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use husk_tests::case::age;
 use husk_tests::husk::{binary, husk};
 use husk_tests::tree::Tree;
 use husk_tests::{Case, Length, Outcome, Run, Scratch, against_native, process};
@@ -125,6 +126,7 @@ pub fn project(work: &Path, files: u32, compiler: &str) {
         build:\n\tmkdir -p build\n\
         build/list: $(objects)\n\tls build/*.o | sort > $@.new && mv $@.new $@ && echo x >> $@\n";
     write("Makefile", rules.replace("CC", compiler));
+    age(work);
 }
 
 #[test]

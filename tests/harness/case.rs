@@ -198,7 +198,7 @@ pub fn findings(stderr: &str) -> Vec<String> {
 }
 
 /// Gives every object of an input the same old time, so that what a run touches stands out.
-fn age(root: &Path) {
+pub fn age(root: &Path) {
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
     let times = fs::FileTimes::new().set_modified(old).set_accessed(old);
     for path in paths(root) {

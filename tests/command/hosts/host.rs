@@ -7,7 +7,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use husk_tests::husk::{binary, husk};
@@ -142,6 +142,7 @@ impl Host {
         let config = format!(
             "HostKey {place}/hostkey\nAuthorizedKeysFile {place}/authorized\nStrictModes no\n\
              UsePAM no\nPermitRootLogin yes\nPidFile none\nPort {port}\n\
+             ClientAliveInterval 20\nClientAliveCountMax 3\n\
              ListenAddress {address}\n\
              SetEnv HOME={home} XDG_CACHE_HOME={home}/.cache PATH={home}/bin:/usr/bin:/bin \
              HUSK_HOST_TEST={place}\n\
@@ -156,6 +157,8 @@ impl Host {
         let _ = fs::remove_file(self.path("log"));
         let mut sshd = self.beyond(1, "unshare");
         sshd.args(["-m", "sh"]).arg(self.path("sshd.sh"));
+        // Its sessions outlive a cut network: they may not hold what we write to.
+        sshd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.sshd = Some(sshd.spawn().expect("sshd"));
         self.port.set(port);
         let log = || fs::read_to_string(self.path("log")).unwrap_or_default();

@@ -29,7 +29,9 @@ fn every_connection_goes_to_the_worker_of_its_flow_group_until_detached() {
     let pids: Vec<_> = (0..2).map(|kernel| top["kernels"][kernel]["pid"].to_string()).collect();
     assert_eq!(pids, [even[0].as_str(), odd[0].as_str()], "{top}");
     for kernel in 0..2 {
-        assert_eq!(top["kernels"][kernel]["syns"], 100, "{top}");
+        // A client on a busy machine may ask twice for one connection.
+        let syns = top["kernels"][kernel]["syns"].as_u64();
+        assert!(syns.is_some_and(|syns| (100..150).contains(&syns)), "{top}");
         assert_eq!(top["kernels"][kernel]["groups"], 2048, "{top}");
     }
     let text = output(net(&["top", "--once"])).stdout;
