@@ -23,13 +23,8 @@ impl Drop for Descriptor {
     }
 }
 
-/// A connection to the socket at `path` on which nothing waits for long.
-pub fn connect(path: &CStr) -> Option<Descriptor> {
-    connect_within(path, PATIENCE_S)
-}
-
-/// The same, where nothing waits longer than `patience_s` seconds.
-pub fn connect_within(path: &CStr, patience_s: i64) -> Option<Descriptor> {
+/// A connection to the socket at `path` on which nothing waits longer than `patience_s` seconds.
+pub fn connect(path: &CStr, patience_s: i64) -> Option<Descriptor> {
     const STREAM: usize = 1;
     const TIMEOUTS: [usize; 2] = [20, 21];
     // SAFETY: no memory is involved.

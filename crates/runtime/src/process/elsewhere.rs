@@ -33,7 +33,7 @@ use husk_proto::place::Policy;
 use husk_runtime::entry::{Joined, Newcomer, Text, joined, letter};
 use husk_runtime::handover::{self, GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PLAIN};
 use husk_runtime::reach::{
-    ANSWER_BYTES_MAX, Descriptor, PATIENCE_S, connect_within, place, receive, send,
+    ANSWER_BYTES_MAX, Descriptor, PATIENCE_S, connect, place, receive, send,
 };
 
 /// Most descriptors that a program takes along.
@@ -51,8 +51,8 @@ pub const TOLD_BYTES: usize = HEAD_MAX + PATH_MAX + 2;
 /// Longest value of it that is shown.
 const NODE_BYTES_MAX: usize = 24;
 /// Seconds that a node which was asked for may take to answer: its supervisor may be one that was
-/// killed, and is started again.
-const ASKED_PATIENCE_S: i64 = 10;
+/// killed, and is started again; a host may not know the program yet.
+pub const ASKED_PATIENCE_S: i64 = 10;
 
 /// What `HUSK_NODE` says in the environment of a new program.
 #[derive(Clone, Copy)]
@@ -227,7 +227,7 @@ fn admitted(
     let mut path = Text::new(&mut path_room);
     path.put(private).put(b"node").put(number).put(b"/socket\0");
     let path = CStr::from_bytes_with_nul(path.whole()?).ok()?;
-    let socket = connect_within(path, patience_s)?;
+    let socket = connect(path, patience_s)?;
     send(&socket, letter)?;
     let mut room = [0; ANSWER_BYTES_MAX];
     let (answer, [region, loader]) = receive(&socket, &mut room)?;

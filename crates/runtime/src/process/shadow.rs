@@ -13,10 +13,11 @@
 //! parent has other children that run, and by turns; `HUSK_NODE` says otherwise.
 //!
 //! Invariants
-//! 1. Where anything is in the way nothing has happened, and it runs here.
+//! 1. Where anything is in the way nothing has happened, and it runs here. A host that `HUSK_NODE`
+//!    names may take longer: a program that is new there is compared first.
 //! 2. An image without other hosts pays for a look at one word.
 
-use crate::process::elsewhere::{self, NUMBERS_MAX};
+use crate::process::elsewhere::{self, ASKED_PATIENCE_S, NUMBERS_MAX};
 use crate::process::exec::{area, copy_words, count, start_natively};
 use crate::thread::Thread;
 use core::ffi::CStr;
@@ -26,7 +27,7 @@ use husk_abi::{PATH_MAX, nr};
 use husk_client::{ExecTarget, Program};
 use husk_host::calls::{self, raw};
 use husk_runtime::entry::Text;
-use husk_runtime::reach::{Descriptor, connect, send};
+use husk_runtime::reach::{Descriptor, PATIENCE_S, connect, send};
 
 /// Nodes of other hosts have numbers from this on; an image that has some says so many more.
 pub const AFAR: u16 = 0x100;
@@ -68,7 +69,8 @@ pub fn become_shadow(
         return None;
     }
     let host = chosen(thread, u64::from(nodes - AFAR), asked)?;
-    let talk = ask(thread, host, path.to_bytes())?;
+    let patience_s = if asked.is_some() { ASKED_PATIENCE_S } else { PATIENCE_S };
+    let talk = ask(thread, host, path.to_bytes(), patience_s)?;
     let (mut digits, mut here_room) = ([0; 11], [0; PATH_MAX + 1]);
     put_decimal(first_ten(&mut digits), umask);
     let umask = CStr::from_bytes_until_nul(&digits).ok()?;
@@ -144,14 +146,16 @@ fn chosen(thread: &mut Thread, hosts: u64, asked: Option<u64>) -> Option<u64> {
     Some(host).filter(|host| (1..=hosts).contains(host))
 }
 
-/// Asks the starter of `host` for a place; the talk goes on with the shadow.
-fn ask(thread: &mut Thread, host: u64, path: &[u8]) -> Option<Descriptor> {
+/// Asks the starter of `host` for a place, for `patience_s` seconds at most; the talk goes on with
+/// the shadow.
+fn ask(thread: &mut Thread, host: u64, path: &[u8], patience_s: i64) -> Option<Descriptor> {
     let (mut room, mut path_room, mut digits) = ([0; 128], [0; 160], [0; 10]);
     let private = thread.client.private_path(&mut room)?.to_bytes();
     let length = put_decimal(&mut digits, host as u32);
     let mut socket = Text::new(&mut path_room);
     socket.put(private).put(b"host").put(&digits[..length]).put(b"\0");
-    let talk = connect(CStr::from_bytes_with_nul(socket.whole()?).ok()?)?;
+    let socket = CStr::from_bytes_with_nul(socket.whole()?).ok()?;
+    let talk = connect(socket, patience_s)?;
     let mut room = [0; PATH_MAX + 2];
     let mut question = Text::new(&mut room);
     send(&talk, question.put(b"A").put(path).put(b"\0").whole()?)?;
