@@ -2,7 +2,9 @@
 
 use core::ffi::CStr;
 
-pub use husk_runtime::reach::{ANSWER_BYTES_MAX, Descriptor, connect, place, receive, send};
+pub use husk_runtime::reach::{
+    ANSWER_BYTES_MAX, Descriptor, PATIENCE_S, connect, place, receive, send,
+};
 
 use husk_abi::{PAGE, nr};
 use husk_host::calls::{self, raw};

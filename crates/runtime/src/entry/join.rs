@@ -151,14 +151,14 @@ fn reach(start: &Start, name: &[u8]) -> Option<Descriptor> {
     rest.put(b"/socket\0").whole()?;
     let socket = CStr::from_bytes_until_nul(&room).ok()?;
     if socket.count_bytes() < husk_host::messages::PATH_BYTES {
-        return host::connect(socket);
+        return host::connect(socket, host::PATIENCE_S);
     }
     *room.get_mut(named)? = 0;
     let place = host::directory(CStr::from_bytes_until_nul(&room).ok()?)?;
     let mut room = [0; 64];
     let mut socket = Text::new(&mut room);
     socket.put(proc::DESCRIPTORS).number(place.0 as u32).put(b"/socket\0");
-    host::connect(string(&socket)?)
+    host::connect(string(&socket)?, host::PATIENCE_S)
 }
 
 /// Puts this user's home directory, as `/etc/passwd` names it, into `room`; its length.
