@@ -250,6 +250,36 @@ HUSK_NODE=1 /bin/echo here";
     host.nothing_is_left();
 }
 
+/// The host does not answer, and nobody knows yet whether it has the same program.
+#[test]
+fn programs_that_are_not_compared_yet_run_here_unless_the_host_is_named() {
+    let Some(host) = Host::new("hosts-unknown") else { return };
+    let work = host.scratch.fresh("work");
+    let script = "echo 0; read go; exec </dev/null
+HUSK_NODE=0 sleep 300 & for n in 1 2 3 4; do seq $n $n; done; kill $!; wait; HUSK_NODE=1 seq 5 5";
+    let command = host.command(&["--on", "h"], &["bash", "-c", script]);
+    let mut run = Run::start_piped(command, &work, host.scratch.path());
+    until("it runs", || run.stdout() == b"0\n");
+    let guest = host.guest().and_then(Pid::from_raw).expect("the one to stop");
+    kill_process(guest, Signal::STOP).expect("it stops");
+    drop(run.stdin());
+    until("its programs have run", || run.stdout().starts_with(b"0\n1\n2\n3\n4\n"));
+    kill_process(guest, Signal::CONT).expect("it goes on");
+    let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+    assert_eq!(
+        String::from_utf8_lossy(&outcome.stdout),
+        "0\n1\n2\n3\n4\n5\n",
+        "{}",
+        outcome.shown()
+    );
+    assert!(
+        outcome.stderr.contains("ran here as they were not compared yet"),
+        "{}",
+        outcome.shown()
+    );
+    assert_eq!(programs(&outcome), 1, "{}", outcome.shown());
+}
+
 /// Stops the process that `find` finds until the other side has given up.
 fn stop(name: &str, find: impl Fn(&Host) -> Option<i32>, given_up: impl Fn(&Host) -> bool) {
     let Some(host) = Host::new(name) else { return };

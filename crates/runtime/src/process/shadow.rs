@@ -69,8 +69,7 @@ pub fn become_shadow(
         return None;
     }
     let host = chosen(thread, u64::from(nodes - AFAR), asked)?;
-    let patience_s = if asked.is_some() { ASKED_PATIENCE_S } else { PATIENCE_S };
-    let talk = ask(thread, host, path.to_bytes(), patience_s)?;
+    let talk = ask(thread, host, path.to_bytes(), asked.is_some())?;
     let (mut digits, mut here_room) = ([0; 11], [0; PATH_MAX + 1]);
     put_decimal(first_ten(&mut digits), umask);
     let umask = CStr::from_bytes_until_nul(&digits).ok()?;
@@ -146,19 +145,19 @@ fn chosen(thread: &mut Thread, hosts: u64, asked: Option<u64>) -> Option<u64> {
     Some(host).filter(|host| (1..=hosts).contains(host))
 }
 
-/// Asks the starter of `host` for a place, for `patience_s` seconds at most; the talk goes on with
-/// the shadow.
-fn ask(thread: &mut Thread, host: u64, path: &[u8], patience_s: i64) -> Option<Descriptor> {
+/// Asks the starter of `host` for a place, and waits for it if the host was `named`; the talk goes
+/// on with the shadow.
+fn ask(thread: &mut Thread, host: u64, path: &[u8], named: bool) -> Option<Descriptor> {
     let (mut room, mut path_room, mut digits) = ([0; 128], [0; 160], [0; 10]);
     let private = thread.client.private_path(&mut room)?.to_bytes();
     let length = put_decimal(&mut digits, host as u32);
     let mut socket = Text::new(&mut path_room);
     socket.put(private).put(b"host").put(&digits[..length]).put(b"\0");
-    let socket = CStr::from_bytes_with_nul(socket.whole()?).ok()?;
-    let talk = connect(socket, patience_s)?;
+    let (patience_s, first) = if named { (ASKED_PATIENCE_S, b"W") } else { (PATIENCE_S, b"A") };
+    let talk = connect(CStr::from_bytes_with_nul(socket.whole()?).ok()?, patience_s)?;
     let mut room = [0; PATH_MAX + 2];
     let mut question = Text::new(&mut room);
-    send(&talk, question.put(b"A").put(path).put(b"\0").whole()?)?;
+    send(&talk, question.put(first).put(path).put(b"\0").whole()?)?;
     let mut answer = [0u8; 1];
     let args = [talk.0, answer.as_mut_ptr() as usize, 1, 0, 0, 0];
     // SAFETY: one byte, writable.

@@ -100,6 +100,8 @@ pub struct Account {
     pub busy: u64,
     /// The same: nothing had come from it for some seconds.
     pub silent: u64,
+    /// The same: whether it has the same program was not known yet.
+    pub unknown: u64,
     /// The same: it has not the same program.
     pub different: u64,
     /// Those that have ended, by name.
@@ -123,19 +125,19 @@ impl Account {
 
     /// The closing line of a session.
     pub fn line(&self) -> String {
-        let Account { host, programs, lost, round_trips, bytes, busy, silent, different, .. } =
-            self;
+        let Account { host, programs, lost, round_trips, bytes, .. } = self;
         let mut line = format!(
             "{host}: {programs} programs ran there, {round_trips} round trips, {} KiB",
             bytes >> 10
         );
         for (count, what) in [
-            (lost, "were lost with it"),
-            (busy, "ran here as it was busy"),
-            (silent, "ran here as it was silent"),
-            (different, "ran here as it has not the same program"),
+            (*lost, "were lost with it"),
+            (self.busy, "ran here as it was busy"),
+            (self.silent, "ran here as it was silent"),
+            (self.unknown, "ran here as they were not compared yet"),
+            (self.different, "ran here as it has not the same program"),
         ] {
-            if *count > 0 {
+            if count > 0 {
                 line.push_str(&format!("; {count} {what}"));
             }
         }

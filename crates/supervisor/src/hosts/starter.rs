@@ -14,7 +14,7 @@
 //!    nothing new is placed there: what runs after that runs here.
 //! 4. The reader of frames waits for nothing; a guest that sends more than it may is cut off.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,8 @@ const PLACES_MAX: u64 = 6;
 const PROCESSORS_MAX: u32 = 1 << 12;
 /// How long the guest may take to compare a program; the runtime does not wait so long.
 const COMPARE_MAX: Duration = Duration::from_secs(30);
+/// How long a program waits for that which may as well run here.
+const COMPARE_BRIEF: Duration = Duration::from_millis(50);
 /// How long a shadow may take to say what it stands for.
 const JOB_MAX: Duration = Duration::from_secs(10);
 /// So often it is looked whether copies are so still; each so many times also at host files.
@@ -69,8 +71,9 @@ const QUIET_MAX: Duration = Duration::from_secs(7);
 const END_MAX: Duration = Duration::from_secs(10);
 /// Bytes of output that may wait for a shadow: what the guest has credit for, and a little.
 const QUEUED_BYTES_MAX: u64 = CREDIT_BYTES + (64 << 10);
-/// What the runtime asks first.
+/// What the runtime asks first; the second, where `HUSK_NODE` names this host.
 const ASKS: u8 = b'A';
+const WAITS: u8 = b'W';
 /// What the supervisor says at the end.
 pub const ENDS: u8 = b'E';
 
@@ -136,6 +139,8 @@ struct Compared {
     here: HashMap<PathBuf, (String, Option<String>)>,
     there: HashMap<PathBuf, Option<String>>,
     waiting: HashMap<u32, SyncSender<Option<String>>>,
+    /// Those that are being compared.
+    busy: HashSet<PathBuf>,
 }
 
 /// What all threads share.
@@ -149,6 +154,8 @@ struct Starter {
     next: AtomicU32,
     standing: Mutex<HashMap<u32, Standing>>,
     compared: Mutex<Compared>,
+    /// Another program has been compared.
+    has_compared: Condvar,
     /// What is known of programs here.
     noted: Mutex<Noted>,
     heard: Mutex<Instant>,
@@ -245,6 +252,7 @@ fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
         next: AtomicU32::new(1),
         standing: Mutex::default(),
         compared: Mutex::default(),
+        has_compared: Condvar::new(),
         noted: Mutex::new(Noted::begin(known)),
         heard: Mutex::new(Instant::now()),
         told: Mutex::new(Copied::begin(told.home.as_os_str().as_bytes())),
@@ -273,7 +281,9 @@ fn run(starter: &Arc<Starter>, link: ssh::Link, listener: UnixListener) {
     let compares = starter.clone();
     thread::spawn(move || {
         let drivers = lock(&compares.noted).drivers();
-        drivers.iter().for_each(|driver| drop(compares.prints(driver)));
+        for driver in drivers {
+            compares.is_same(&driver, COMPARE_MAX);
+        }
     });
     let (alive, silent) = (starter.clone(), over.clone());
     thread::spawn(move || keep_alive(&alive, &silent));
@@ -491,13 +501,14 @@ impl Starter {
     }
 
     /// Talks with whoever has connected: a program that calls exec, or the supervisor.
-    fn talk(&self, mut talk: UnixStream, over: &Sender<()>) {
+    fn talk(self: &Arc<Self>, mut talk: UnixStream, over: &Sender<()>) {
         let mut first = [0];
         if talk.set_read_timeout(Some(JOB_MAX)).is_err() || talk.read_exact(&mut first).is_err() {
             return;
         }
         match first[0] {
-            ASKS => drop(self.place(talk)),
+            ASKS => drop(self.place(talk, COMPARE_BRIEF)),
+            WAITS => drop(self.place(talk, COMPARE_MAX)),
             ENDS => {
                 self.is_ending.store(true, Ordering::Relaxed);
                 // The supervisor waits no longer than it takes.
@@ -531,8 +542,9 @@ impl Starter {
         Some(shadow)
     }
 
-    /// Decides about a program that calls exec, and stands by its shadow.
-    fn place(&self, mut talk: UnixStream) -> io::Result<()> {
+    /// Decides about a program that calls exec, within `patience` where it was not compared before,
+    /// and stands by its shadow.
+    fn place(self: &Arc<Self>, mut talk: UnixStream, patience: Duration) -> io::Result<()> {
         let path = string(&mut talk)?;
         let places = lock(&self.waits).places(self.processors);
         let taken = self.used.fetch_add(1, Ordering::AcqRel) < places;
@@ -545,7 +557,7 @@ impl Starter {
         } else if !may {
             lock(&self.account).busy += 1;
         }
-        let may = may && self.is_same(&path);
+        let may = may && self.is_placed(&path, patience);
         talk.write_all(if may { b"Y" } else { b"N" })?;
         if !may {
             return Ok(());
@@ -609,18 +621,50 @@ impl Starter {
         let _ = tell.send(ToShadow::End(Fate::Lost));
     }
 
-    /// Whether the program at `path` is the same here and there.
-    fn is_same(&self, path: &Path) -> bool {
-        let (here, there) = self.prints(path);
-        let same = here.is_some() && here == there;
-        if !same {
-            lock(&self.account).different += 1;
+    /// Whether the program at `path` may run there; one that may not is counted.
+    fn is_placed(self: &Arc<Self>, path: &Path, patience: Duration) -> bool {
+        let same = self.is_same(path, patience);
+        match same {
+            Some(true) => {}
+            Some(false) => lock(&self.account).different += 1,
+            None => lock(&self.account).unknown += 1,
         }
-        same
+        same == Some(true)
     }
 
-    fn prints(&self, path: &Path) -> (Option<String>, Option<String>) {
-        (self.print_here(path), self.print_there(path))
+    /// Whether the program at `path` is the same here and there; `None`: that is not known yet.
+    fn is_same(self: &Arc<Self>, path: &Path, patience: Duration) -> Option<bool> {
+        let known = self.known(path);
+        if known.is_some() {
+            return known;
+        }
+        let mut compared = lock(&self.compared);
+        if compared.busy.insert(path.to_owned()) {
+            let (starter, path) = (self.clone(), path.to_owned());
+            thread::spawn(move || starter.compare(&path));
+        }
+        let is_busy = |compared: &mut Compared| compared.busy.contains(path);
+        drop(self.has_compared.wait_timeout_while(compared, patience, is_busy));
+        self.known(path)
+    }
+
+    fn known(&self, path: &Path) -> Option<bool> {
+        let Ok(found) = fs::metadata(path) else { return Some(false) };
+        let compared = lock(&self.compared);
+        let (_, here) = compared.here.get(path).filter(|known| known.0 == identity(&found))?;
+        match here {
+            Some(_) => compared.there.get(path).map(|there| here == there),
+            None => Some(false),
+        }
+    }
+
+    /// Compares a program, once for all who wait.
+    fn compare(&self, path: &Path) {
+        if self.print_here(path).is_some() {
+            self.print_there(path);
+        }
+        lock(&self.compared).busy.remove(path);
+        self.has_compared.notify_all();
     }
 
     fn print_here(&self, path: &Path) -> Option<String> {
