@@ -151,3 +151,115 @@ fn a_connection_has_its_ring_again_after_a_sendfile_that_had_to_wait() {
     let output = images.husk(&["down", "ci", "--force", "--discard"]);
     assert!(output.status.success(), "{}", shown(&output));
 }
+
+/// A connection and a pipe in one process; then an option makes the connection the host's.
+const MIXED: &str = "
+import os, socket
+near, far = socket.socketpair(); reads, writes = os.pipe()
+def exchange():
+    for _ in range(40):
+        near.sendall(b'w'); far.recv(1); far.sendall(b'v'); near.recv(1)
+        os.write(writes, b'x'); os.read(reads, 1)
+exchange()
+near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+exchange()
+";
+
+#[test]
+fn a_trace_says_of_bytes_whether_a_ring_or_the_host_had_them() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("traced-rings");
+    images.done(&["up", "ci", "--memory", "64M"]);
+    let file = images.scratch.path().join("trace");
+    let path = file.to_str().expect("a plain path");
+    let calls = "sendto,recvfrom,read,write,setsockopt";
+    let traced = |more: &[&str]| {
+        let mut words = vec!["trace", "ci", "-e", calls, "-o", path];
+        words.extend(more.iter().chain(&["--", "python3", "-c", MIXED]));
+        images.done(&words);
+        std::fs::read_to_string(&file).expect("a trace")
+    };
+    let text = traced(&["--json"]);
+    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect(l)).collect();
+    let option = lines.iter().position(|line| line["call"] == "setsockopt").expect("the option");
+    let count = |lines: &[Value], calls: [&str; 2], by: &str| {
+        let one = |line: &&Value| {
+            calls.iter().any(|call| line["call"] == *call)
+                && line["result"] == 1
+                && line["answered_by"] == by
+        };
+        lines.iter().filter(one).count()
+    };
+    let (before, after) = lines.split_at(option);
+    let (socket, pipe) = (["sendto", "recvfrom"], ["write", "read"]);
+    assert!(count(before, socket, "ring") >= 130, "of 160: {text}");
+    assert_eq!(count(before, socket, "ring") + count(before, socket, "host"), 160, "{text}");
+    assert_eq!([count(after, socket, "ring"), count(after, socket, "host")], [0, 160], "{text}");
+    assert!(count(after, pipe, "ring") >= 60, "of 80: {text}");
+    assert_eq!(count(&lines, socket, "process") + count(&lines, socket, "kernel"), 0, "{text}");
+    assert!(traced(&[]).contains(" = 1 <ring, "), "a line shows it as well");
+    let counts: Value = serde_json::from_str(&traced(&["-c", "--json"])).expect("JSON");
+    let sent = &counts["calls"]["sendto"];
+    assert_eq!((&sent["calls"], &sent["errors"]), (&160.into(), &0.into()), "{counts}");
+    let by = |who: &str| sent[who].as_u64().expect("a number");
+    assert!(by("by_ring") >= 65 && by("by_ring") + by("by_host") == 160, "{counts}");
+    let table = traced(&["-c"]);
+    assert!(table.contains("BY RING") && table.contains(" sendto\n"), "{table}");
+    images.down("ci");
+}
+
+/// A process that writes to a connection and a pipe, and one that reads from both. Neither sleeps
+/// in a call on them, so that the rings stay in use.
+const STREAM: &str = "
+import os, socket, time
+near, far = socket.socketpair(); reads, writes = os.pipe()
+for end in [near, far]: end.setblocking(False)
+for end in [reads, writes]: os.set_blocking(end, False)
+def attempt(call, *args):
+    try: call(*args)
+    except BlockingIOError: time.sleep(0.0005)
+if os.fork() == 0:
+    near.close(); os.close(writes)
+    while True: attempt(far.recv, 4096); attempt(os.read, reads, 4096)
+far.close(); os.close(reads)
+while True: attempt(near.send, b's' * 1000); attempt(os.write, writes, b'p' * 1000)
+";
+
+#[test]
+fn top_shows_who_moves_how_many_bytes_by_rings() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("top-rings");
+    images.done(&["up", "ci", "--memory", "64M"]);
+    let started = format!("python3 -c \"{STREAM}\" > /dev/null 2>&1 & echo $!");
+    let pid = images.done(&["exec", "ci", "--", "bash", "-euc", &started]);
+    let writer: u64 = pid.trim().parse().expect("a number");
+    let looked = || -> Value {
+        let told = images.done(&["top", "ci", "--json", "--interval", "0.3"]);
+        serde_json::from_str(&told).expect("JSON")
+    };
+    let way = |one: &Value| {
+        let rate = |what: &str| one[what].as_f64().expect("a rate");
+        (rate("ring_read_bytes_per_s"), rate("ring_written_bytes_per_s"))
+    };
+    let mut frame = Value::Null;
+    until("one writes and the other one reads", || {
+        frame = looked();
+        let all = frame["processes"].as_array().expect("a list");
+        let of = |is_writer: bool| all.iter().find(|one| (one["pid"] == writer) == is_writer);
+        let (Some(writer), Some(reader)) = (of(true), of(false)) else { return false };
+        let ((nothing, written), (read, none)) = (way(writer), way(reader));
+        nothing == 0.0 && none == 0.0 && written > 20_000.0 && read > 20_000.0
+    });
+    let (written, all) = (way(&frame["processes"][0]), frame["ring_bytes_per_s"].as_f64());
+    let most = written.0.max(written.1);
+    assert!(all.is_some_and(|all| all > 0.5 * most && all < 2.0 * most), "{frame}");
+    let text = images.done(&["top", "ci", "--once", "--interval", "0.3"]);
+    assert!(text.contains("RING B/s") && text.contains("   rings "), "{text}");
+    assert!(!text.contains("rings 0B/s"), "{text}");
+    let output = images.husk(&["down", "ci", "--force", "--discard"]);
+    assert!(output.status.success(), "{}", shown(&output));
+}

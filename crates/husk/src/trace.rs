@@ -21,6 +21,7 @@ use husk_supervisor::request::reason;
 use husk_supervisor::say::say;
 use husk_supervisor::trace::chrome::Chrome;
 use husk_supervisor::trace::show::not_recorded;
+use husk_supervisor::trace::summary::Summary;
 use husk_supervisor::trace::{Call, Tracer, Wish};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -51,9 +52,13 @@ pub struct Options {
     /// Write the lines to FILE [default: standard output; with a command standard error].
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print each line as a JSON document.
+    /// Print each line as a JSON document; with -c one document.
     #[arg(long)]
     json: bool,
+    /// Print no calls, but at the end how often each was made, how long all of them took, and how
+    /// many were answered by a ring, the host, a kernel or the process itself.
+    #[arg(long = "summary-only", short = 'c', conflicts_with = "chrome")]
+    counts: bool,
     /// Write a file for the Perfetto viewer (ui.perfetto.dev) instead of lines.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "json"])]
     chrome: Option<PathBuf>,
@@ -260,6 +265,8 @@ enum Form {
     Text,
     Json,
     Chrome(Chrome),
+    /// Nothing but counts, in JSON or for people.
+    Counts(Summary, bool),
 }
 
 /// Where they go.
@@ -278,6 +285,7 @@ impl Output {
         };
         let form = match (&options.chrome, options.json) {
             (Some(_), _) => Form::Chrome(Chrome::default()),
+            (None, json) if options.counts => Form::Counts(Summary::default(), json),
             (None, true) => Form::Json,
             (None, false) => Form::Text,
         };
@@ -289,6 +297,10 @@ impl Output {
             Form::Text => writeln!(self.to, "{}", call.line()),
             Form::Json => writeln!(self.to, "{}", call.json()),
             Form::Chrome(chrome) => self.to.write_all(chrome.add(call).as_bytes()),
+            Form::Counts(summary, _) => {
+                summary.add(call);
+                Ok(())
+            }
         }
     }
 
@@ -298,11 +310,15 @@ impl Output {
             return Ok(());
         }
         let more = calls - std::mem::replace(&mut self.told, calls);
-        match self.form {
+        match &mut self.form {
             Form::Text => writeln!(self.to, "{}", not_recorded(more)),
             Form::Json => writeln!(self.to, "{{\"not_recorded\":{more}}}"),
             Form::Chrome(_) => {
                 say(&not_recorded(more));
+                Ok(())
+            }
+            Form::Counts(summary, _) => {
+                summary.not_recorded(calls);
                 Ok(())
             }
         }
@@ -313,8 +329,11 @@ impl Output {
     }
 
     fn close(&mut self) -> io::Result<()> {
-        if let Form::Chrome(chrome) = &self.form {
-            self.to.write_all(chrome.end().as_bytes())?;
+        match &self.form {
+            Form::Chrome(chrome) => self.to.write_all(chrome.end().as_bytes())?,
+            Form::Counts(summary, true) => writeln!(self.to, "{}", summary.json())?,
+            Form::Counts(summary, false) => self.to.write_all(summary.text().as_bytes())?,
+            Form::Text | Form::Json => {}
         }
         self.to.flush()
     }

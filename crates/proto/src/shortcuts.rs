@@ -226,6 +226,10 @@ Shortcuts in shortcuts, looks {
     pipe_waiting = - { pipe: Pipe } -> u64 = 0,
         by pipe::flow::waiting;
 
+    /// Bytes that were ever written into the ring, or read from it.
+    pipe_moved = - { pipe: Pipe, writes: bool } -> u64 = 0,
+        by pipe::seen::moved without kernel;
+
     // ---- epoll
 
     /// What a look at number `fd` of this process shows, without a token.

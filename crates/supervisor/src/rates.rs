@@ -9,12 +9,14 @@
 //! process is, `/proc` says, and only of those that somebody wants to see (`Watcher::describe`): an
 //! image may have thousands.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::time::Instant;
 
 use husk_carrier::Counts;
+use husk_kernel::pipe::lanes::each_end;
+use husk_kernel::pipe::seen;
 use husk_proto::Overview as _;
 use husk_proto::operation::{NAMES, OPERATIONS, Operation};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -83,6 +85,12 @@ pub struct Share {
     pub operations_per_s: f64,
     /// Of all operations, percent.
     pub share_percent: f64,
+    /// Bytes that came each second out of the rings of pipes and sockets that it reads from, and
+    /// that went into those it writes to. Of an end that several processes have, each of them is
+    /// shown all.
+    pub ring_read_bytes_per_s: f64,
+    /// The other direction.
+    pub ring_written_bytes_per_s: f64,
     /// The node it runs on; `None`: the image has one. What is done at the first node for a program
     /// on another one counts as the agent's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,6 +104,9 @@ pub struct Frame {
     pub seconds: f64,
     /// All kernels together, then each.
     pub kernels: Vec<Kernel>,
+    /// Bytes that went into rings of pipes and sockets, each second. Those of a pipe or connection
+    /// that was closed since the last look are missing.
+    pub ring_bytes_per_s: f64,
     /// What the image holds.
     #[serde(flatten)]
     pub holds: Holds,
@@ -109,6 +120,37 @@ struct Sample {
     kernels: Vec<crate::stat::Kernel>,
     /// Operations by slot, and whose it is.
     slots: HashMap<u32, (u32, u64)>,
+    /// Bytes that have gone into each ring, and out of it, by its name.
+    rings: HashMap<u32, (u64, u64)>,
+    /// Who reads from which ring, and who writes to which.
+    ends: HashSet<(u32, u32, bool)>,
+}
+
+/// Bytes through rings between two looks.
+struct Traffic {
+    all: u64,
+    /// By process: read, written.
+    of: HashMap<u32, (u64, u64)>,
+}
+
+impl Traffic {
+    fn between(before: &Sample, now: &Sample) -> Traffic {
+        // What was not there has begun since: its name says which of a ring's lives it is.
+        let since = |name: &u32, (written, read): (u64, u64)| {
+            let then = before.rings.get(name).copied().unwrap_or_default();
+            (written.saturating_sub(then.0), read.saturating_sub(then.1))
+        };
+        let moved: HashMap<u32, (u64, u64)> =
+            now.rings.iter().map(|(name, moved)| (*name, since(name, *moved))).collect();
+        let all = moved.values().map(|(written, _)| written).sum();
+        let mut traffic = Traffic { all, of: HashMap::new() };
+        for (pid, name, writes) in &now.ends {
+            let (written, read) = moved.get(name).copied().unwrap_or_default();
+            let sum = traffic.of.entry(*pid).or_default();
+            if *writes { sum.1 += written } else { sum.0 += read }
+        }
+        traffic
+    }
 }
 
 /// Somebody who looks again and again.
@@ -184,17 +226,25 @@ impl Watcher {
         }
         let total = Done(all.1).operations().max(1) as f64;
         let several = !self.others.is_empty();
-        let share = |(pid, count): (u32, u64)| Share {
-            node: several.then(|| elsewhere.get(&pid).copied().unwrap_or(0)),
-            pid,
-            operations_per_s: count as f64 / seconds,
-            share_percent: (100.0 * count as f64 / total).min(100.0),
+        let traffic = Traffic::between(&before, now);
+        let share = |(pid, count): (u32, u64)| {
+            let (read, written) = traffic.of.get(&pid).copied().unwrap_or_default();
+            Share {
+                node: several.then(|| elsewhere.get(&pid).copied().unwrap_or(0)),
+                pid,
+                operations_per_s: count as f64 / seconds,
+                share_percent: (100.0 * count as f64 / total).min(100.0),
+                ring_read_bytes_per_s: read as f64 / seconds,
+                ring_written_bytes_per_s: written as f64 / seconds,
+            }
         };
         let mut processes: Vec<Share> = by_pid.into_iter().map(share).collect();
         processes.sort_by(|one, two| {
             two.operations_per_s.total_cmp(&one.operations_per_s).then(one.pid.cmp(&two.pid))
         });
-        Frame { seconds, kernels: rows, holds: holds(&mut self.visit), processes }
+        let ring_bytes_per_s = traffic.all as f64 / seconds;
+        let holds = holds(&mut self.visit);
+        Frame { seconds, kernels: rows, ring_bytes_per_s, holds, processes }
     }
 
     /// What the host says of a process of the image; `None`: it has ended.
@@ -234,7 +284,17 @@ fn look(visit: &Visit) -> Sample {
             slots.insert(seat.slot, (seat.pid, Done(seat.counts).operations()));
         }
     });
-    Sample { at: Instant::now(), kernels: kernels(visit), slots }
+    let (kernel, mut rings, mut ends) = (visit.direct.kernel(), HashMap::new(), HashSet::new());
+    each_end(kernel, &mut |pid, _, end| {
+        ends.insert((pid, end.pipe.0, end.writes));
+        if let Some(mate) = end.socket.then(|| seen::mate(end.pipe)).flatten() {
+            ends.insert((pid, mate.0, true));
+        }
+    });
+    seen::each_ring(kernel, &mut |pipe, written, read| {
+        rings.insert(pipe.0, (written, read));
+    });
+    Sample { at: Instant::now(), kernels: kernels(visit), slots, rings, ends }
 }
 
 /// Types of operations side by side, as people are shown them.
@@ -262,6 +322,15 @@ pub fn short(rate: f64) -> String {
 }
 
 impl Share {
+    /// What stands over `rings`.
+    pub const RINGS_HEAD: &str = "RING B/s";
+
+    /// Bytes through its rings each second, in both directions, as people are shown them.
+    pub fn rings(&self) -> String {
+        let sum = self.ring_read_bytes_per_s + self.ring_written_bytes_per_s;
+        format!("{:>8}", short(sum))
+    }
+
     /// Its node, as people are shown it.
     pub fn node(&self) -> String {
         self.node.map_or("-".to_owned(), |node| node.to_string())
@@ -272,7 +341,12 @@ impl Frame {
     /// What the image holds, on one line.
     pub fn summary(&self) -> String {
         let full = if self.holds.full.is_empty() { "" } else { "   FULL: see `husk stat`" };
-        format!("{} processes   {}{full}", self.processes.len(), self.holds.line())
+        let rings = short(self.ring_bytes_per_s);
+        format!(
+            "{} processes   {}   rings {rings}B/s{full}",
+            self.processes.len(),
+            self.holds.line()
+        )
     }
 
     /// For people who read it in a pipe.
@@ -280,13 +354,15 @@ impl Frame {
         let mut text = self.summary() + "\n\n" + &head() + "\n";
         self.kernels.iter().for_each(|kernel| text += &(kernel.line() + "\n"));
         let node = self.node_column("NODE".to_owned());
-        let _ = writeln!(text, "\n{:>8}{node} {:>7} {:>6} COMMAND", "PID", "OPS/s", "SHARE");
+        let (pid, rings) = ("PID", Share::RINGS_HEAD);
+        let _ = writeln!(text, "\n{pid:>8}{node} {:>7} {:>6} {rings} COMMAND", "OPS/s", "SHARE");
         for share in self.processes.iter().take(LISTED_MAX) {
             let Share { pid, operations_per_s, share_percent, .. } = share;
             let node = self.node_column(share.node());
             let told = Watcher::describe(*pid).map(|told| told.process.line()).unwrap_or_default();
             let rate = short(*operations_per_s);
-            let _ = writeln!(text, "{pid:>8}{node} {rate:>7} {share_percent:>5.1}% {told}");
+            let percent = format!("{share_percent:>5.1}%");
+            let _ = writeln!(text, "{pid:>8}{node} {rate:>7} {percent} {} {told}", share.rings());
         }
         text
     }

@@ -10,6 +10,7 @@
 
 pub(crate) mod fifo;
 pub(crate) mod splice;
+mod traced;
 pub(crate) mod watched;
 
 use crate::iovec::{Cursor, MOVE_MAX};

@@ -5,8 +5,8 @@
 //!   KERNEL THREADS   OPS/s  WAITS UNDONE   WALK   STAT   READ ...   OTHER
 //!   all          3    120k      2      0    30k ...
 //!   0            2     80k
-//!        PID   OPS/s  SHARE   CPU%   MEM S COMMAND
-//!       4711    100k  83.0%   97.0   12M R make -j2
+//!        PID   OPS/s  SHARE RING B/s   CPU%   MEM S COMMAND
+//!       4711    100k  83.0%        0   97.0   12M R make -j2
 //!   q quit  arrows choose  O ops  P cpu  M mem  N pid  I invert  F4 filter  F9 kill
 //! ```
 
@@ -309,11 +309,12 @@ impl View {
         let more = format!("       ... and {hidden} kernels more");
         lines.push(Line::raw(if hidden > 0 { more } else { String::new() }));
         let columns = format!(
-            "{:>8}{} {:>7} {:>6} {:>6} {:>7} S COMMAND",
+            "{:>8}{} {:>7} {:>6} {} {:>6} {:>7} S COMMAND",
             "PID",
             frame.node_column("NODE".to_owned()),
             "OPS/s",
             "SHARE",
+            Share::RINGS_HEAD,
             "CPU%",
             "MEM"
         );
@@ -336,10 +337,9 @@ impl View {
             }
             None => ("-", "-".to_owned(), String::new()),
         };
-        let rate = short(*operations_per_s);
-        format!(
-            "{pid:>8}{node} {rate:>7} {share_percent:>5.1}% {cpu:>6} {memory:>7} {state} {command}"
-        )
+        let (rate, rings) = (short(*operations_per_s), share.rings());
+        let share = format!("{share_percent:>5.1}%");
+        format!("{pid:>8}{node} {rate:>7} {share} {rings} {cpu:>6} {memory:>7} {state} {command}")
     }
 
     fn last_line(&self) -> Line<'_> {
@@ -380,10 +380,17 @@ mod tests {
             rollbacks_per_s: 0.0,
         };
         let rows = [None].into_iter().chain((0..kernels).map(Some)).map(kernel).collect();
-        let share =
-            |&pid| Share { pid, operations_per_s: f64::from(pid), share_percent: 1.0, node: None };
+        let share = |&pid| Share {
+            pid,
+            operations_per_s: f64::from(pid),
+            share_percent: 1.0,
+            ring_read_bytes_per_s: 1e6,
+            ring_written_bytes_per_s: 2e6,
+            node: None,
+        };
         let processes = pids.iter().map(share).collect();
-        Frame { seconds: 1.0, kernels: rows, holds: Holds::default(), processes }
+        let holds = Holds::default();
+        Frame { seconds: 1.0, kernels: rows, ring_bytes_per_s: 3e6, holds, processes }
     }
 
     fn drawn(view: &mut View, width: u16, height: u16) -> String {
@@ -412,8 +419,9 @@ mod tests {
         assert_eq!(order(&view), [7, 42, 900_000]);
         press(&mut view, KeyCode::Char('I'));
         assert_eq!(order(&view), [900_000, 42, 7]);
-        let text = drawn(&mut view, 100, 24);
+        let text = drawn(&mut view, 120, 24);
         assert!(text.contains("husk top: ci") && text.contains("900000"), "{text}");
+        assert!(text.contains("RING B/s") && text.contains("    3.0M "), "{text}");
     }
 
     #[test]

@@ -261,12 +261,21 @@ pub fn reader(kernel: &Kernel, lane: Pipe, mut skipped: usize) -> Option<(u32, u
 
 /// Shows each number of each process that names a socket with lanes.
 pub fn each_socket(kernel: &Kernel, show: &mut dyn FnMut(u32, u32, Pipe)) {
+    each_end(kernel, &mut |pid, fd, end| {
+        if end.socket {
+            show(pid, fd, end.pipe);
+        }
+    });
+}
+
+/// Shows each number of each process that names an end of a pipe, or a socket with lanes.
+pub fn each_end(kernel: &Kernel, show: &mut dyn FnMut(u32, u32, End)) {
     let region = &kernel.session.region;
     process::each(kernel, &mut |record, pid| {
         let (files, mut from) = (process::files_of(kernel, Process(record)), 0);
         while let Some((fd, entry)) = fd_table::next_used(region, files, from) {
-            if let Some(end) = end_of(entry).filter(|end| end.socket) {
-                show(pid, fd, end.pipe);
+            if let Some(end) = end_of(entry) {
+                show(pid, fd, end);
             }
             from = fd + 1;
         }

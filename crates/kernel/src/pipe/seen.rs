@@ -1,9 +1,11 @@
-//! Service `pipe`: what somebody who looks at an image is shown of its sockets with lanes.
+//! Service `pipe`: what somebody who looks at an image is shown of its pipes, and of its sockets
+//! with lanes.
 
 use husk_proto::pipe::{Addresses, Pipe};
 use husk_region::rings::pipes::Mode;
 
-use crate::pipe::{ring_of, tcp};
+use crate::Kernel;
+use crate::pipe::{NAMES, ring_of, tcp};
 
 /// Which way the bytes of a lane go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,4 +53,22 @@ pub fn addresses(lane: Pipe) -> Option<Addresses> {
 /// Whether that socket is in an epoll set that waits for bytes of its ring.
 pub fn is_in_set(lane: Pipe) -> bool {
     ring_of(lane).is_ok_and(|ring| ring.teller().is_some())
+}
+
+/// `Pipes::pipe_moved`.
+pub fn moved(pipe: Pipe, writes: bool) -> u64 {
+    let moved = ring_of(pipe).ok().and_then(|ring| ring.moved());
+    moved.map_or(0, |(written, read)| if writes { written } else { read })
+}
+
+/// Shows each pipe and lane of an image, with the bytes that were ever written into its ring and
+/// read from it.
+pub fn each_ring(kernel: &Kernel, show: &mut dyn FnMut(Pipe, u64, u64)) {
+    let region = &kernel.session.region;
+    for number in NAMES.used(region) {
+        let pipe = Pipe(NAMES.name(region, number));
+        if let Some((written, read)) = ring_of(pipe).ok().and_then(|ring| ring.moved()) {
+            show(pipe, written, read);
+        }
+    }
 }

@@ -133,16 +133,20 @@ pub enum By {
     Kernel(u16),
     /// The host.
     Host,
+    /// The process itself: the bytes went through a ring of the image.
+    Ring,
 }
 
 impl By {
     const ITSELF: u64 = 0xffff;
     const HOST: u64 = 0xfffe;
+    const RING: u64 = 0xfffd;
 
     fn bits(self) -> u64 {
         match self {
             By::Itself => By::ITSELF,
             By::Host => By::HOST,
+            By::Ring => By::RING,
             By::Kernel(kernel) => u64::from(kernel),
         }
     }
@@ -151,6 +155,7 @@ impl By {
         match bits & 0xffff {
             By::ITSELF => By::Itself,
             By::HOST => By::Host,
+            By::RING => By::Ring,
             kernel => By::Kernel(kernel as u16),
         }
     }

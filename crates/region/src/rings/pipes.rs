@@ -514,6 +514,13 @@ impl Pipe {
         self.get(HEAD).saturating_sub(tail).min(RING_BYTES)
     }
 
+    /// Bytes that were ever written into the ring, and that were read from it, for anybody; `None`:
+    /// this life is over.
+    pub fn moved(&self) -> Option<(u64, u64)> {
+        let moved = (self.get(HEAD), self.get(TAIL));
+        self.mode().map(|_| moved)
+    }
+
     /// Room in the ring, for the holder of the writers' lock; at least `wanted` where there is.
     #[inline(always)]
     pub fn room(&self, wanted: u64) -> u64 {

@@ -216,6 +216,12 @@ impl ThreadClient {
         self.served().map_or((0, None), |served| served.services().so_far(sits))
     }
 
+    /// `Client::moved_by_ring`.
+    pub fn moved_by_ring(&mut self, number: usize, fd: usize) -> Option<u64> {
+        let _open = guard::look();
+        self.served().and_then(|served| served.moved_by_ring(number, fd))
+    }
+
     /// The process record's number.
     pub fn process(&mut self) -> u32 {
         let _open = guard::open();

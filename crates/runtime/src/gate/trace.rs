@@ -45,6 +45,8 @@ struct Begun {
     sequence: u32,
     /// Operations before.
     done: u64,
+    /// Bytes through the ring of its descriptor before, where it has one.
+    moved: Option<u64>,
     record: [u64; RECORD_WORDS],
     length: usize,
 }
@@ -77,8 +79,9 @@ fn begin(thread: &mut Thread, frame: &Frame, resumes: u32) -> Option<Begun> {
     }
     let ring = ring(thread)?;
     let (done, _) = thread.client.so_far(true);
+    let moved = thread.client.moved_by_ring(frame.number, frame.args[0]);
     let record = [0; RECORD_WORDS];
-    let mut begun = Begun { ring, sequence: resumes, done, record, length: FIXED_WORDS };
+    let mut begun = Begun { ring, sequence: resumes, done, moved, record, length: FIXED_WORDS };
     if resumes == 0 {
         begun.describe(frame);
         if is_last(frame.number) && !begun.announce(frame.number) {
@@ -179,6 +182,7 @@ fn end(thread: &mut Thread, frame: &Frame, mut begun: Begun, answer: Answer) -> 
     if answer.action == RETURN {
         let (done, kernel) = thread.client.so_far(false);
         let by = match kernel {
+            _ if begun.by_ring(thread, frame, answer.value) => By::Ring,
             Some(kernel) if done != begun.done => By::Kernel(kernel as u16),
             _ => By::Itself,
         };
@@ -227,6 +231,12 @@ fn mark(at: usize, call: usize) {
 }
 
 impl Begun {
+    /// Whether the bytes of a call that the host was not asked for have gone through a ring.
+    fn by_ring(&self, thread: &mut Thread, frame: &Frame, value: i64) -> bool {
+        let mut now = || thread.client.moved_by_ring(frame.number, frame.args[0]);
+        value > 0 && self.moved.is_some_and(|before| now().is_some_and(|now| now != before))
+    }
+
     fn finish(&mut self, number: usize, by: By, now: u64, value: i64) {
         if self.sequence != 0 {
             put_end(self.ring, number, by, now, self.sequence, value);

@@ -13,6 +13,7 @@
 
 pub mod chrome;
 pub mod show;
+pub mod summary;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -279,6 +279,7 @@ fn answerer(by: By) -> &'static str {
     match by {
         By::Kernel(_) => "kernel",
         By::Host => "host",
+        By::Ring => "ring",
         By::Itself => "process",
     }
 }
