@@ -185,27 +185,153 @@ fn what_both_have_changed_is_a_conflict_at_once_and_stays_on_both_sides() {
     images.done(&["down", "ci", "--discard"]);
 }
 
+/// Each kind of change that an image makes, and each that the host makes of it after a sync.
+const IN_IMAGE: &str = "for f in edit replace gone away mode late; do echo image >> $f; done
+    ln edit linked; mkdir -p made/deep new/d; echo m > made/deep/file; echo m > made/other
+    echo n > new/d/file; rm removed; mv moved there; ln -s edit link; echo new > made/gone
+    mv whole moved-whole; echo more >> moved-whole/a";
+const ON_HOST: &str = "for f in edit mode made/deep/file; do echo host >> $f; done
+    chmod 600 mode; echo longer than before > n; mv n replace; rm gone made/gone; mv away elsewhere
+    rm -r new; echo new > made/deep/came; echo again > removed;
+    ln -sfn mode link; rm late; mkdir late; echo 1 > late/in; echo c > moved-whole/c";
+const FILES: &str = "removed moved edit replace gone away mode late";
+
+fn synced(name: &str) -> Images {
+    let images = Images::new(name);
+    let made = format!("for f in {FILES}; do echo base > $f; done; mkdir whole; echo a > whole/a");
+    on_host(&images, &format!("{made}; cp whole/a whole/b"));
+    images.up("ci");
+    images.script("ci", "ls -lR > /dev/null");
+    images.script("ci", IN_IMAGE);
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    images
+}
+
+/// Names, kinds, sizes, times and bytes.
+const SEEN: &str = "find . -mindepth 1 \\( -type d -printf '%P %y\\n' -o -printf '%P %y %m %s %T@ \
+    %n %l ' \\( -type f -exec md5sum {} \\; -o -printf '\\n' \\) \\) | LC_ALL=C sort";
+
 #[test]
-fn what_the_host_changes_after_a_sync_is_taken_over_by_a_copy() {
+fn what_the_host_changes_after_a_sync_is_taken_in() {
     if against_native() {
         return;
     }
-    let images = Images::new("refresh-copied");
-    on_host(&images, "echo base > file");
-    images.up("ci");
-    images.script("ci", "echo image >> file");
+    let images = synced("refresh-after");
+    on_host(&images, ON_HOST);
+    let told = refreshed(&images, &[]);
+    assert_eq!((&told["conflicts"], &told["failures"]), (&[(); 0][..].into(), &[(); 0][..].into()));
+    assert_eq!(images.script("ci", SEEN), on_host(&images, SEEN), "{told}");
+    let again = refreshed(&images, &[]);
+    let nothing = ["renewed", "added", "removed"].map(|what| again[what].as_u64());
+    assert_eq!(nothing, [Some(0); 3], "{again}");
+    // It is the host's now, and the image's to change.
+    let before = on_host(&images, SEEN);
     assert_eq!(images.done(&["sync", "ci"]), "");
-    on_host(&images, "echo host >> file");
-    let said = images.refused(&["refresh", "ci"], 125);
-    assert!(said.contains("/file: changed on the host and in the image"), "{said}");
-    assert_eq!(images.script("ci", "cat file"), "base\nimage\n");
-    // Nothing of the host is lost by a sync that comes first.
+    assert_eq!(on_host(&images, SEEN), before);
+    images.script(
+        "ci",
+        "for f in edit replace mode made/deep/came removed there; do echo more >> $f; done
+         rm made/deep/file late/in; echo x > gone; echo x > new; rm moved-whole/c",
+    );
+    assert_eq!(images.script("ci", "cat edit linked | grep -c more"), "2\n");
+    let inside = images.script("ci", SEEN);
     assert_eq!(images.done(&["sync", "ci"]), "");
-    images.done(&["cp", "file", "ci:file"]);
-    assert_eq!(images.done(&["sync", "ci"]), "");
-    assert_eq!(images.script("ci", "cat file; echo more >> file"), "base\nimage\nhost\n");
+    assert_eq!(on_host(&images, SEEN), inside);
+    on_host(&images, "echo once more >> edit; rm gone new");
+    assert_eq!(refreshed(&images, &[])["conflicts"], serde_json::json!([]));
+    assert_eq!(images.script("ci", SEEN), on_host(&images, SEEN));
+    let before = on_host(&images, SEEN);
     assert_eq!(images.down("ci"), "");
-    assert_eq!(on_host(&images, "cat file; ls"), "base\nimage\nhost\nmore\nfile\n");
+    assert_eq!(on_host(&images, SEEN), before);
+}
+
+#[test]
+fn a_followed_image_takes_in_what_the_host_changes_after_a_sync() {
+    if against_native() {
+        return;
+    }
+    let images = synced("follow-after");
+    let mut child = follow(&images);
+    on_host(&images, ON_HOST);
+    until("all is seen", || images.script("ci", SEEN) == on_host(&images, SEEN));
+    on_host(&images, "echo later >> made/deep/file; echo later > made/deep/later");
+    until("what is in it is seen", || images.script("ci", SEEN) == on_host(&images, SEEN));
+    images.done(&["down", "ci", "--discard"]);
+    assert!(child.wait().expect("it ends").success());
+    assert!(!followed(&images, "follow.out").contains("conflicts\":[\""));
+}
+
+#[test]
+fn what_the_image_changes_again_after_a_sync_or_has_open_for_writing_is_a_conflict() {
+    if against_native() {
+        return;
+    }
+    use std::io::{BufRead, BufReader, Write};
+    let images = Images::new("refresh-again");
+    on_host(&images, "for f in again mode moved open read gone; do echo base > $f; done");
+    images.up("ci");
+    images
+        .script("ci", "for f in again mode open read gone; do echo image >> $f; done; mv moved to");
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    // Of the same length and time as what was written back.
+    images.script(
+        "ci",
+        "for f in again gone; do t=$(stat -c @%.9Y $f); printf IMAGE | dd of=$f bs=1 seek=5 \
+         conv=notrunc status=none; touch -d $t $f; done; chmod 640 mode",
+    );
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let script = "exec 3>>open 4<read; echo ready; read line; echo last >&3; cat <&4";
+    let mut command = images.command(husk, &["exec", "ci", "--", "bash", "-c", script]);
+    let mut writer =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut said = BufReader::new(writer.stdout.take().expect("its output")).lines();
+    assert_eq!(said.next().expect("a line").expect("text"), "ready");
+    on_host(&images, "for f in again mode open read to; do echo host >> $f; done; rm gone");
+    let told = refreshed(&images, &[]);
+    let mut lines: Vec<_> = told["conflicts"].as_array().expect("a list").iter().collect();
+    lines.sort_unstable_by_key(|line| line.to_string());
+    let work = images.work.display();
+    let expected = [
+        format!("{work}/again: changed on the host and in the image"),
+        format!("{work}/gone: removed on the host, changed in the image"),
+        format!("{work}/mode: changed on the host and in the image"),
+        format!("{work}/open: changed on the host, open for writing in the image"),
+        format!("{work}/to: changed on the host and in the image"),
+    ];
+    assert_eq!(lines, expected.iter().collect::<Vec<_>>());
+    writer.stdin.take().expect("its input").write_all(b"\n").expect("it reads");
+    let rest: Vec<_> = said.map(|line| line.expect("text")).collect();
+    assert_eq!(rest, ["base", "image"], "who has a file open keeps it");
+    assert!(writer.wait().expect("it ends").success());
+    let all = "cat again gone mode open read";
+    let kept = "base\nIMAGE\nbase\nIMAGE\nbase\nimage\nbase\nimage\nlast\nbase\nimage\nhost\n";
+    assert_eq!(images.script("ci", all), kept);
+    images.done(&["down", "ci", "--discard"]);
+}
+
+#[test]
+fn git_on_both_sides_of_a_sync_sees_what_the_other_has_done() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("refresh-git");
+    let set = "export HOME=$PWD/.. GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a \
+        GIT_COMMITTER_EMAIL=a@b GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=gc.auto GIT_CONFIG_VALUE_0=0;";
+    on_host(&images, &format!("{set} git init -q .; echo 1 > f; git add f; git commit -qm 1"));
+    images.up("ci");
+    images.script("ci", &format!("{set} git status --short; echo 2 > f; git commit -qam 2"));
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    let outside = "git gc -q; git checkout -q HEAD~1; echo 3 > g; git add g; git commit -qm 3";
+    on_host(&images, &format!("{set} {outside}"));
+    let told = refreshed(&images, &[]);
+    assert_eq!(told["conflicts"], serde_json::json!([]), "{told}");
+    let look = format!("{set} git status --short; git log --oneline; git fsck 2>&1; ls; cat f");
+    assert_eq!(images.script("ci", &look), on_host(&images, &look));
+    images.script("ci", &format!("{set} echo 4 > g; git commit -qam 4"));
+    assert_eq!(images.down("ci"), "");
+    let all =
+        on_host(&images, &format!("{set} git fsck 2>&1; git status --short; git log --format=%s"));
+    assert_eq!(all, "4\n3\n1\n");
 }
 
 #[test]

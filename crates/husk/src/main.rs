@@ -136,10 +136,11 @@ enum Command {
     Recover(recover::Options),
     /// Show in an image what programs outside have changed below its overlays.
     ///
-    /// Files that the image has not changed get the names, sizes, times and bytes that they have on
-    /// the host now; files added or removed on the host appear and disappear. Open descriptors and
-    /// mappings stay as they are. Where both sides have changed a file, each keeps its version, and
-    /// a line reports it. Exit status 125: there are such files, or something could not be read.
+    /// Files that the image has not changed, or not since a sync, get the names, sizes, times and
+    /// bytes that they have on the host now; files added or removed on the host appear and
+    /// disappear. Open descriptors and mappings stay as they are. Where both sides have changed a
+    /// file, each keeps its version, and a line reports it. Exit status 125: there are such files,
+    /// or something could not be read.
     Refresh(named::Refresh),
     /// End an image: write its changes back, and free its name. First a line says how many changes
     /// there are.

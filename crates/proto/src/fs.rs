@@ -677,6 +677,7 @@ Fs in fs, operations {
         by fs::refresh::renew;
 
     /// Adds names to a listed directory that came on the host since; those that are there stay.
+    /// That one was removed in the image is forgotten.
     import_late = Import { dir: Inode, entries: &[Imported<'_>] } -> Result<()> = Ok(()),
         by fs::refresh::import_late with clock;
 
@@ -684,6 +685,24 @@ Fs in fs, operations {
     /// Directories must be empty (`ENOTEMPTY`).
     forget = Import { dir: Inode, name: &[u8], inode: Inode } -> Result<bool> = Ok(false),
         by fs::refresh::forget with clock;
+
+    /// A listed directory that a write-back has put into the host's `dir` is the host's `found`
+    /// from now on. It keeps its number and its extended attributes. `Ok(false)`: it cannot be.
+    settle = Import { dir: Inode, inode: Inode, found: &Imported<'_> } -> Result<bool> = Ok(false),
+        by fs::refresh::settle;
+
+    /// A mark of what a file is now; `ETXTBSY` while somebody may write to it. It moves with every
+    /// change of its bytes and attributes, and with every open.
+    unmoved = - { inode: Inode } -> Result<[u64; 2]> = Err(Errno::ENOSYS),
+        by fs::refresh::unmoved;
+
+    /// Takes a name away that is no directory's, for the host's object of that name (`found`, which
+    /// has no other) or for none. The image keeps no record of it, and who has it open keeps it.
+    /// `Ok(false)`: it has moved since its mark was `seen`.
+    give_back = Import {
+        dir: Inode, name: &[u8], inode: Inode, seen: [u64; 2], found: Option<&Imported<'_>>,
+    } -> Result<bool> = Ok(false),
+        by fs::refresh::give_back with clock;
 
     /// Writes the host path an inode was imported from into `out`, returns its length.
     host_path = - { origin: Origin, out: &mut [u8] } -> Result<usize>,

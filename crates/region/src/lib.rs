@@ -44,7 +44,7 @@ pub use pools::populate::{LARGE_BYTES, set_by_descriptor, with_descriptor_busy, 
 pub use txn::freeze::nap;
 pub use txn::journal::{RETRY, Txn};
 pub use txn::life::{Life, ended, is_stopped, judge};
-pub use txn::lock::{NEVER_SEEN, is_locked, owner_of};
+pub use txn::lock::{NEVER_SEEN, is_held_since, is_locked, owner_of};
 pub use txn::passthrough_bits::{PASSES_MAX, PassWords};
 pub use txn::session::{ATTENTION_ABOVE, Session, SlotView};
 pub use txn::tally::{LOOKS_MAX, TALLIES_MAX, Tallies};

@@ -5,13 +5,17 @@
 //!     same object as at the last look     nothing
 //!     other, the image's is unchanged     renew: name, size, times and bytes of one moment
 //!     came, went                          import_late, forget
+//!     other, the image's as written back  give_back (`back`)
 //!     other, and the image's changed too  a conflict, told; both stay as they are
 //! ```
 //!
 //! Invariants
 //! 1. Directories that nobody in the image has listed are not looked at: they are new anyway.
 //! 2. Programs of the image go on; each object is taken in by one operation.
-//! 3. What a write-back has put on the host (`ledger`) is no change of others.
+//! 3. What a write-back has put on the host (`ledger`) is no change of others. It is the host's
+//!    again once the host changes it, as long as the image does not.
+
+mod back;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -28,12 +32,13 @@ use husk_proto::image::Image as _;
 use husk_proto::{Credentials, Errno, Fs, Inode};
 use serde::Serialize;
 
+use self::back::Back;
 use crate::failure::Failure;
 use crate::named::{self, Place, Turn};
 use crate::request::reason;
 use crate::visit::Visit;
 use crate::write_back::beneath::schedule::before;
-use crate::write_back::ledger::Ledger;
+use crate::write_back::ledger::{Entry, Ledger};
 use crate::write_back::{Overlay, derived, host, origin_path};
 
 /// All rights: what happens here has happened on the host.
@@ -103,10 +108,8 @@ impl Session {
 
     /// The directories to begin with: those of the overlays, or `path`.
     pub fn starts(&mut self, name: &str, path: Option<&Path>) -> Result<Vec<Overlay>, Failure> {
-        let (overlays, ledger) = (self.visit.overlays(), Ledger::default());
-        let image = &mut self.visit.direct;
-        let mut look = Look { image, ledger: &ledger, told: Refreshed::default() };
-        look.starts(name, path, overlays)
+        let overlays = self.visit.overlays();
+        Look::new(&mut self.visit.direct, Ledger::default()).starts(name, path, overlays)
     }
 
     /// What a look at these directories, and not below them, takes in. `None`: the image ends, and
@@ -123,11 +126,11 @@ impl Session {
 
     /// Directories at and below `starts` that are in their place and that the image has listed.
     pub fn listed(&mut self, starts: &[Overlay]) -> Vec<(PathBuf, Inode)> {
-        let (ledger, mut listed, mut open) = (Ledger::default(), Vec::new(), starts.to_vec());
-        let image = &mut self.visit.direct;
-        let mut look = Look { image, ledger: &ledger, told: Refreshed::default() };
+        let (mut listed, mut open) = (Vec::new(), starts.to_vec());
+        let ledger = self.place.as_ref().map(|place| Ledger::at(place.ledger()));
+        let mut look = Look::new(&mut self.visit.direct, ledger.unwrap_or_default());
         while let Some((inode, path)) = open.pop() {
-            let Ok(below) = look.directories(inode) else { continue };
+            let Ok(below) = look.directories(inode, &path) else { continue };
             open.extend(below.into_iter().map(|(name, inode)| (inode, path.join(name))));
             listed.push((path, inode));
         }
@@ -137,11 +140,7 @@ impl Session {
     /// Looks, with what write-backs have put on the host until now.
     fn look(&mut self, at: impl FnOnce(&mut Look<'_>)) -> Refreshed {
         let ledger = self.place.as_ref().map(|place| Ledger::at(place.ledger()));
-        let ledger = ledger.unwrap_or_default();
-        let image = &mut self.visit.direct;
-        let mut look = Look { image, ledger: &ledger, told: Refreshed::default() };
-        at(&mut look);
-        look.told
+        Look::new(&mut self.visit.direct, ledger.unwrap_or_default()).whole(at)
     }
 }
 
@@ -153,8 +152,15 @@ impl Drop for Session {
 
 struct Look<'a> {
     image: &'a mut Direct,
-    ledger: &'a Ledger,
+    ledger: Ledger,
     told: Refreshed,
+    /// What is given back at the end (`back`): names of directories that have gone apart.
+    backs: Vec<Back>,
+    gone: Vec<Back>,
+    /// Of these the ledger forgets what has gone in the image by then: path, directory, inode.
+    returning: Vec<(PathBuf, Inode, Inode)>,
+    /// Of these it forgets all.
+    dropped: Vec<PathBuf>,
 }
 
 /// A name on the host.
@@ -166,6 +172,25 @@ struct There {
 impl There {
     fn imported<'a>(&'a self, name: &'a OsStr, kind: Kind) -> Imported<'a> {
         host::imported(name, kind, &self.found, &self.target)
+    }
+}
+
+impl<'a> Look<'a> {
+    fn new(image: &'a mut Direct, ledger: Ledger) -> Look<'a> {
+        let (told, backs, gone, returning, dropped) = Default::default();
+        Look { image, ledger, told, backs, gone, returning, dropped }
+    }
+
+    /// All that is looked at, and given back.
+    fn whole(mut self, at: impl FnOnce(&mut Self)) -> Refreshed {
+        // Of what a refresh that was killed has given back.
+        let settled = self.ledger.returned(self.image, &[]);
+        if let Err(problem) = settled {
+            self.told.failures.push(format!("no notes of what is there: {}", reason(&problem)));
+        }
+        at(&mut self);
+        self.give_all_back();
+        self.told
     }
 }
 
@@ -218,13 +243,15 @@ impl Look<'_> {
     }
 
     /// Directories in one that is listed, by name: those that are the host's, in their place.
-    fn directories(&mut self, dir: Inode) -> Result<Vec<(OsString, Inode)>, Errno> {
+    fn directories(&mut self, dir: Inode, at: &Path) -> Result<Vec<(OsString, Inode)>, Errno> {
         if self.image.step(dir)?.unlisted {
             return Err(Errno::ENOENT);
         }
-        let mut found = Vec::new();
+        let (mut found, ledger) = (Vec::new(), &self.ledger);
         self.image.list(dir, 0, &mut |entry| {
-            if entry.kind == Kind::Directory && entry.from_host {
+            let path = || at.join(OsStr::from_bytes(entry.name));
+            let ours = || ledger.here(&path()).is_some_and(|here| here.is_of(entry.inode));
+            if entry.kind == Kind::Directory && (entry.from_host || ours()) {
                 found.push((OsString::from_vec(entry.name.to_vec()), entry.inode));
             }
             true
@@ -280,9 +307,22 @@ impl Look<'_> {
         let in_place = from_host || origin_path(self.image, &shown)?.as_deref() == Some(path);
         let one = there.get(name);
         let directory = shown.step.kind == Kind::Directory;
-        if directory && one.is_some_and(|one| one.found.is_dir()) {
-            if in_place {
+        if directory && let Some(one) = one.filter(|one| one.found.is_dir()) {
+            if in_place || self.settled(dir, inode, path, one)? {
                 open.push((inode, path.to_owned()));
+            }
+            return Ok(());
+        }
+        if self.is_others(path, inode, one) {
+            let back = Back { dir, inode, path: path.to_owned() };
+            if directory {
+                self.note_gone(inode, path)?;
+                self.gone.push(back);
+            } else {
+                if let Some(one) = one {
+                    self.remember(name, path, one);
+                }
+                self.backs.push(back);
             }
             return Ok(());
         }
@@ -290,8 +330,12 @@ impl Look<'_> {
             return self.hidden(path, one, whiteouts.get(name).copied(), inode);
         }
         match one {
-            None if directory => self.directory_went(dir, name, inode, path).map(|_| ()),
-            None => self.went(dir, name, inode, path).map(|_| ()),
+            None if directory => {
+                self.note_gone(inode, path)?;
+                self.gone.push(Back { dir, inode, path: path.to_owned() });
+                Ok(())
+            }
+            None => self.went(dir, inode, path).map(|_| ()),
             Some(one) => {
                 let kind = host::kind_of(&one.found, shown.shown_device);
                 self.remember(name, path, one);
@@ -301,14 +345,13 @@ impl Look<'_> {
                     }
                     return self.changed_by_both(path, inode, &shown, one);
                 }
-                let went = match directory {
-                    true => self.directory_went(dir, name, inode, path)?,
-                    false => {
-                        step("forget")?;
-                        self.image.forget(dir, name.as_bytes(), inode)?
-                    }
-                };
-                if !went {
+                if directory {
+                    self.note_gone(inode, path)?;
+                    self.gone.push(Back { dir, inode, path: path.to_owned() });
+                    return Ok(());
+                }
+                step("forget")?;
+                if !self.image.forget(dir, name.as_bytes(), inode)? {
                     return self.changed_by_both(path, inode, &shown, one);
                 }
                 step("import")?;
@@ -370,7 +413,8 @@ impl Look<'_> {
         whiteouts: &HashMap<OsString, Origin>,
         parent: &Metadata,
     ) -> Result<(), Errno> {
-        if let Some(origin) = whiteouts.get(name) {
+        let gone = matches!(self.ledger.entry(path), Some(Entry::Gone));
+        if let Some(origin) = whiteouts.get(name).filter(|_| !gone) {
             let seen = match self.ledger.here(path) {
                 // Written back, and removed in the image since.
                 Some(here) => here.identity,
@@ -391,18 +435,33 @@ impl Look<'_> {
         step("import")?;
         self.image.import_late(dir, &[one.imported(name, kind)])?;
         self.told.added += 1;
+        if gone {
+            // The image's removal was written back, and the host has made another.
+            self.dropped.push(path.to_owned());
+        }
         Ok(())
     }
 
-    fn went(&mut self, dir: Inode, name: &OsStr, inode: Inode, path: &Path) -> Result<bool, Errno> {
-        step("forget")?;
-        let went = self.image.forget(dir, name.as_bytes(), inode)?;
-        if went {
-            self.told.removed += 1;
-        } else {
-            self.conflict(path, "removed on the host, changed in the image");
+    /// Whether a write-back has put `inode` at `path`.
+    fn put_back(&self, path: &Path, inode: Inode) -> bool {
+        self.ledger.here(path).is_some_and(|here| here.is_of(inode))
+    }
+
+    /// Whether a directory that the image has made or moved, and that a write-back has put where
+    /// the host has it still, is the host's from now on.
+    fn settled(
+        &mut self,
+        dir: Inode,
+        inode: Inode,
+        path: &Path,
+        one: &There,
+    ) -> Result<bool, Errno> {
+        if !self.put_back(path, inode) {
+            return Ok(false);
         }
-        Ok(went)
+        step("settle")?;
+        let name = path.file_name().unwrap_or_default();
+        self.image.settle(dir, inode, &one.imported(name, Kind::Directory))
     }
 
     /// A directory that has gone on the host: all in it goes that the image has not changed, and
@@ -422,11 +481,11 @@ impl Look<'_> {
         for (name, (below, _)) in self.names(inode)? {
             let (path, shown) = (path.join(&name), self.image.attributes(below)?);
             match shown.step.kind {
-                Kind::Directory if shown.origin.is_some() => {
+                Kind::Directory if shown.origin.is_some() || self.put_back(&path, below) => {
                     let _ = self.directory_went(inode, &name, below, &path)?;
                 }
                 Kind::Directory => {}
-                _ => drop(self.went(inode, &name, below, &path)?),
+                _ => drop(self.went(inode, below, &path)?),
             }
         }
         step("rmdir")?;

@@ -306,6 +306,16 @@ fn forget_inner(me: &mut Direct, root: Inode) {
     assert_eq!(me.forget(directory, b"inner", inner), Ok(true));
 }
 
+/// A name of the host that the image has removed, and given to another file.
+fn replace_host_file(me: &mut Direct, root: Inode) {
+    me.unlink(&root_user(), root, b"host-file").expect("unlink");
+    me.create(&root_user(), root, b"host-file", Node::File(0o644)).expect("create");
+}
+
+fn remove_host_file(me: &mut Direct, root: Inode) {
+    me.unlink(&root_user(), root, b"host-file").expect("unlink");
+}
+
 fn open_unlinked(me: &mut Direct, root: Inode) {
     open_two(me, root);
     let a = at(me, root, b"a");
@@ -419,6 +429,30 @@ pub fn operations() -> Vec<Operation> {
     });
     operation!(all, "take a new name of the host in", nothing, false, |me, root, a| {
         me.import_late(root, &[changed(b"late", Kind::File)]).expect("late");
+    });
+    operation!(
+        all,
+        "take a removed name of the host in",
+        remove_host_file,
+        false,
+        |me, root, a| {
+            me.import_late(root, &[changed(b"host-file", Kind::File)]).expect("late");
+        }
+    );
+    operation!(all, "give a name back", replace_host_file, false, |me, root, a| {
+        let file = at(me, root, b"host-file");
+        let (seen, found) = (me.unmoved(file).expect("a mark"), changed(b"host-file", Kind::File));
+        assert_eq!(me.give_back(root, b"host-file", file, seen, Some(&found)), Ok(true));
+    });
+    operation!(all, "give a name back that has gone", replace_host_file, false, |me, root, a| {
+        let file = at(me, root, b"host-file");
+        let seen = me.unmoved(file).expect("a mark");
+        assert_eq!(me.give_back(root, b"host-file", file, seen, None), Ok(true));
+    });
+    operation!(all, "settle a directory", nothing, false, |me, root, a| {
+        let directory = at(me, root, b"empty");
+        let found = changed(b"empty", Kind::Directory);
+        assert_eq!(me.settle(root, directory, &found), Ok(true));
     });
     operation!(all, "forget a name of the host", nothing, false, |me, root, a| {
         let file = at(me, root, b"host-file");

@@ -12,7 +12,7 @@ use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Region, Txn};
 
 use crate::Kernel;
-use crate::fs::directory::entries::{self, Key};
+use crate::fs::directory::entries::{self, Key, Open};
 use crate::fs::inodes::{self, Birth};
 use crate::fs::shared;
 use crate::image;
@@ -27,12 +27,17 @@ const DEPTH_MAX: u32 = 4096;
 /// Looks at a record that keeps changing.
 const LOOKS_MAX: u32 = 1 << 10;
 
-fn origin_words(name: &[u8]) -> u32 {
+pub(crate) fn origin_words(name: &[u8]) -> u32 {
     NAME + name.len().div_ceil(8) as u32
 }
 
-/// Writes an origin record; `heap_ready` has made room.
-fn keep_origin(txn: &mut Txn<'_>, parent: u32, entry: &Imported<'_>) -> Result<u32> {
+/// Writes the origin record of what shows this number; `heap_ready` has made room.
+pub(crate) fn keep_origin(
+    txn: &mut Txn<'_>,
+    parent: u32,
+    entry: &Imported<'_>,
+    shown: u64,
+) -> Result<u32> {
     let cell = txn.heap(origin_words(entry.name))?;
     let host = &entry.identity;
     txn.init(cell, pair(parent, entry.mode));
@@ -42,7 +47,7 @@ fn keep_origin(txn: &mut Txn<'_>, parent: u32, entry: &Imported<'_>) -> Result<u
     txn.init(cell.word(4), host.modified_ns as u64);
     txn.init(cell.word(5), host.changed_ns as u64);
     txn.init(cell.word(LENGTH), pair(cell.index(), entry.name.len() as u32));
-    txn.init(cell.word(SHOWN), host.inode);
+    txn.init(cell.word(SHOWN), shown);
     txn.init(cell.word(OWNER), pair(entry.uid, entry.gid));
     text::fill_words(txn, cell.word(NAME), entry.name);
     Ok(cell.index())
@@ -66,7 +71,7 @@ fn make_imported(
     let birth =
         Birth { kind, mode: entry.mode, uid: entry.uid, gid: entry.gid, flags, links, now_ns };
     let (number, cell) = inodes::make(txn, &birth)?;
-    let origin = keep_origin(txn, parent_origin, entry)?;
+    let origin = keep_origin(txn, parent_origin, entry, entry.identity.inode)?;
     txn.init(cell.word(ino::ORIGIN), origin as u64);
     txn.init(cell.word(ino::MTIME), entry.identity.modified_ns as u64);
     txn.init(cell.word(ino::CTIME), entry.identity.changed_ns as u64);
@@ -149,28 +154,47 @@ pub(crate) fn import_one(
         if entries::find(txn.region, &key).is_some() {
             return Ok(!late);
         }
-        if let Some(shared) = &shared
-            && let Some(number) = shared::join(txn, shared, entry)?
-        {
+        let joined = match &shared {
+            Some(shared) => shared::join(txn, shared, entry)?,
+            None => None,
+        };
+        if let Some(number) = joined {
             let kind = bits_of(entry.kind);
             entries::add(txn, &open, &key, number, kind, ent::FROM_HOST, None)?;
             entries::count(txn, &open, 1, 0);
-            return Ok(true);
+        } else {
+            let inode = add_imported(txn, &open, &key, entry, None, now_ns)?;
+            if let Some(shared) = &shared {
+                shared::note(txn, shared, entry, inode)?;
+            }
         }
-        let parent = low(txn.get(cell.word(ino::ORIGIN)));
-        let (number, inode) = make_imported(txn, parent, entry, flags & ino::TREE, now_ns)?;
-        if let Some(shared) = &shared {
-            shared::note(txn, shared, entry, inode)?;
+        if late {
+            entries::drop_whiteouts(txn, &open, &key)?;
         }
-        let kind = bits_of(entry.kind);
-        let line = entries::add(txn, &open, &key, number, kind, ent::FROM_HOST, None)?;
-        let directory = entry.kind == Kind::Directory;
-        let parent = if directory { dir.number } else { 0 };
-        txn.init(inode.word(ino::PARENT), pair(parent, line));
-        // The directory did not change, the host's entry was there all along: times stay.
-        entries::count(txn, &open, 1, directory as i32);
         Ok(true)
     })
+}
+
+/// A name and an inode for a host object; token and bucket are held. `heir_of`: see `entries::add`.
+pub(crate) fn add_imported(
+    txn: &mut Txn<'_>,
+    open: &Open,
+    key: &Key<'_>,
+    entry: &Imported<'_>,
+    heir_of: Option<u32>,
+    now_ns: i64,
+) -> Result<Cell> {
+    let parent = low(txn.get(open.inode.word(ino::ORIGIN)));
+    let tree = low(txn.get(open.inode.word(ino::IDENT))) & ino::TREE;
+    let (number, inode) = make_imported(txn, parent, entry, tree, now_ns)?;
+    let kind = bits_of(entry.kind);
+    let line = entries::add(txn, open, key, number, kind, ent::FROM_HOST, heir_of)?;
+    let directory = entry.kind == Kind::Directory;
+    let parent = if directory { open.dir.number } else { 0 };
+    txn.init(inode.word(ino::PARENT), pair(parent, line));
+    // The directory did not change, the host's entry was there all along: times stay.
+    entries::count(txn, open, 1, directory as i32);
+    Ok(inode)
 }
 
 /// `Fs::import_done`.

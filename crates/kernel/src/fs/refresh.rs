@@ -6,19 +6,22 @@
 //! 2. An object is taken in by one transaction: nobody sees its new size with its old times.
 //! 3. A file that another one has replaced on the host is marked (`ino::REPLACED`): a descriptor
 //!    that was opened before has the old one's bytes, and is to show its size and times.
-//! 4. The record of an origin is changed with its inode locked. Who reads one without a lock reads
+//! 4. What the image has changed is given back to the host only as somebody has just seen it
+//!    (`unmoved`): no byte that was written since goes.
+//! 5. The record of an origin is changed with its inode locked. Who reads one without a lock reads
 //!    it twice (`overlay::host_identity`).
 
 use husk_abi::sys::general::{IN_ATTRIB, IN_CREATE, IN_DELETE, IN_ISDIR, IN_MODIFY};
-use husk_proto::fs::Imported;
+use husk_proto::fs::{Imported, Kind};
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{INODE, LINE, RETRY, Txn};
+use husk_region::{Cell, INODE, LINE, RETRY, Txn, is_held_since, is_locked};
 
 use crate::Kernel;
-use crate::fs::directory::entries::{self, Key};
+use crate::fs::directory::entries::{self, Key, Open};
 use crate::fs::directory::names::{lock_tokens, remove_directory};
 use crate::fs::directory::share;
 use crate::fs::{inodes, overlay};
+use crate::image;
 use crate::state::text;
 use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
 use crate::watch::post;
@@ -124,26 +127,136 @@ pub fn forget(kernel: &Kernel, dir: Inode, name: &[u8], inode: Inode, now_ns: i6
         if found.kind == ino::DIRECTORY {
             return Err(Errno::EISDIR);
         }
-        let cell = txn.region.map.object(LINE, line);
-        let head = txn.get(cell);
+        let head = txn.get(txn.region.map.object(LINE, line));
         txn.lock(txn.region.map.object(INODE, found.inode))?;
         let same = live(txn.region, inode).is_ok() && found.inode == inode.number;
         if !same || low(head) & ent::FROM_HOST == 0 || !is_the_hosts(txn, found.inode) {
             return Ok(false);
         }
-        // No whiteout: there is nothing that a write-back is to remove.
-        txn.set(cell, head & !(ent::FROM_HOST as u64));
-        entries::remove(txn, &open, &key, line, false)?;
-        // The directory did not change, the host's did: times are its own.
-        entries::count(txn, &open, -1, 0);
-        post::of_self(txn, found.inode, IN_ATTRIB)?;
-        inodes::unlink(txn, found.inode, now_ns)?;
-        post::of_name(txn, dir.number, IN_DELETE, name)?;
+        take_name(txn, &open, &key, (line, false), now_ns)?;
         Ok(true)
     })
 }
 
-/// The same of a directory, which is empty.
+/// `Fs::settle`.
+pub fn settle(kernel: &Kernel, dir: Inode, inode: Inode, found: &Imported<'_>) -> Result<bool> {
+    kernel.session.heap_ready(overlay::origin_words(found.name))?;
+    kernel.run(|txn| {
+        let parent = low(txn.get(live(txn.region, dir)?.word(ino::ORIGIN)));
+        let cell = live(txn.region, inode)?;
+        if kind_bits(txn.get(cell.word(ino::IDENT))) != ino::DIRECTORY {
+            return Err(Errno::ENOTDIR);
+        }
+        share::lock_attributes(txn, inode.number, true)?;
+        txn.lock(cell)?;
+        whole(txn.region, inode)?;
+        let ident = txn.get(cell.word(ino::IDENT));
+        let flags = low(ident);
+        if parent == 0 || flags & (ino::UNLISTED | ino::REMOVED) != 0 {
+            return Ok(false);
+        }
+        let own_numbers = image::shown_in(txn.region, flags).own_numbers;
+        let old = low(txn.get(cell.word(ino::ORIGIN)));
+        let (shown, _) = overlay::shown(txn.region, inode.number, old, own_numbers);
+        let origin = overlay::keep_origin(txn, parent, found, shown)?;
+        txn.set(cell.word(ino::ORIGIN), origin.into());
+        if old == 0 {
+            txn.set(cell.word(ino::IDENT), ident | u64::from(ino::EXTENDED));
+        }
+        Ok(true)
+    })
+}
+
+/// `Fs::unmoved`: the resting words of the inode's lock and its writer lock.
+pub fn unmoved(kernel: &Kernel, inode: Inode) -> Result<[u64; 2]> {
+    let region = &kernel.session.region;
+    let cell = live(region, inode)?;
+    let (writer, known) = (cell.word(ino::WRITER), cell.word(ino::KNOWN));
+    let look = || (region.load_in_order(writer), high(region.load(known)) as i32);
+    let (at, (writing, writers)) = kernel.session.read_at(cell, look)?;
+    live(region, inode)?;
+    if writers > 0 || is_locked(writing) {
+        return Err(Errno::ETXTBSY);
+    }
+    Ok([at, writing])
+}
+
+/// Whether nothing has happened to a locked inode since its mark was `seen` (invariant 4).
+fn is_unmoved(txn: &Txn<'_>, cell: Cell, seen: [u64; 2]) -> bool {
+    let writers = high(txn.get(cell.word(ino::KNOWN))) as i32;
+    let writing = txn.region.load_in_order(cell.word(ino::WRITER));
+    let still = is_held_since(txn.region.load(cell), seen[0]);
+    still && writers <= 0 && !is_locked(writing) && writing == seen[1]
+}
+
+/// `Fs::give_back`: a name of which the host has had the same, and has something else by now.
+pub fn give_back(
+    kernel: &Kernel,
+    dir: Inode,
+    name: &[u8],
+    inode: Inode,
+    seen: [u64; 2],
+    found: Option<&Imported<'_>>,
+    now_ns: i64,
+) -> Result<bool> {
+    let key = Key::new(dir.number, name)?;
+    if let Some(found) = found {
+        let directory = matches!(found.kind, Kind::Directory | Kind::Portal);
+        if found.name != name || found.links > 1 || directory {
+            return Err(Errno::EINVAL);
+        }
+        kernel.session.heap_ready(overlay::origin_words(name))?;
+    }
+    kernel.run(|txn| {
+        let open = entries::open_directory(txn, dir)?;
+        if found.is_some() && low(txn.get(open.inode.word(ino::ORIGIN))) == 0 {
+            return Err(Errno::EINVAL);
+        }
+        txn.lock(key.bucket(txn.region))?;
+        let line = entries::find(txn.region, &key).ok_or(Errno::ENOENT)?;
+        let there = entries::found(txn.region, line);
+        if there.kind == ino::DIRECTORY {
+            return Err(Errno::EISDIR);
+        }
+        let cell = txn.region.map.object(INODE, there.inode);
+        txn.lock(cell)?;
+        let same = live(txn.region, inode).is_ok() && there.inode == inode.number;
+        if !same || !is_unmoved(txn, cell, seen) {
+            return Ok(false);
+        }
+        if let Some(found) = found {
+            overlay::add_imported(txn, &open, &key, found, Some(line), now_ns)?;
+        }
+        take_name(txn, &open, &key, (line, found.is_some()), now_ns)?;
+        if found.is_some() {
+            post::of_name(txn, dir.number, IN_CREATE, name)?;
+        }
+        entries::drop_whiteouts(txn, &open, &key)?;
+        Ok(true)
+    })
+}
+
+/// Takes an entry away whose inode is locked, as the host has: no whiteout, since there is nothing
+/// that a write-back is to remove; the directory did not change, the host's did: times are its own.
+/// An heir may have its slot.
+fn take_name(
+    txn: &mut Txn<'_>,
+    open: &Open,
+    key: &Key<'_>,
+    (line, has_heir): (u32, bool),
+    now_ns: i64,
+) -> Result<()> {
+    let cell = txn.region.map.object(LINE, line);
+    let (head, number) = (txn.get(cell), entries::found(txn.region, line).inode);
+    txn.set(cell, head & !(ent::FROM_HOST as u64));
+    entries::remove(txn, open, key, line, has_heir)?;
+    entries::count(txn, open, -1, 0);
+    post::of_self(txn, number, IN_ATTRIB)?;
+    inodes::unlink(txn, number, now_ns)?;
+    post::of_name(txn, open.dir.number, IN_DELETE, key.name)
+}
+
+/// `forget` of a directory, which is empty.
 fn forget_directory(
     kernel: &Kernel,
     dir: Inode,

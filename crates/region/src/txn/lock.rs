@@ -49,6 +49,13 @@ pub fn is_locked(word: u64) -> bool {
     word & LOCKED != 0
 }
 
+/// Whether whoever holds `word` now took it when it rested as it was `seen`: nobody has had it
+/// meanwhile.
+#[inline]
+pub fn is_held_since(word: u64, seen: u64) -> bool {
+    seen != NEVER_SEEN && is_locked(word) && (word ^ seen) & SEQUENCE_MASK == 0
+}
+
 /// A word at rest, held by `slot`.
 #[inline(always)]
 pub(crate) fn locked_by(word: u64, slot: u32) -> u64 {

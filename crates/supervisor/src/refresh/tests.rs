@@ -8,8 +8,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use husk_carrier::{check, scratch_words};
+use husk_proto::Admin as _;
 
 use super::*;
+use crate::image;
+use crate::write_back::beneath::schedule;
 use crate::write_back::tests::Scene;
 use crate::write_back::tests::killed::killed_at;
 
@@ -116,11 +119,8 @@ fn who_is_killed_at_any_step_leaves_each_object_old_or_new_and_the_next_takes_in
         change(&scene.path);
         let (root, path) = (scene.root, scene.path.clone());
         let refresh = |scene: &mut Scene| {
-            let ledger = Ledger::default();
-            let image = &mut scene.direct;
-            let mut look = Look { image, ledger: &ledger, told: Refreshed::default() };
-            look.below(root, path.clone());
-            look.told
+            let look = Look::new(&mut scene.direct, Ledger::default());
+            look.whole(|look| look.below(root, path.clone()))
         };
         let over = killed_at(n, || refresh(&mut scene)).is_some();
         let killed = shown(&mut scene);
@@ -167,10 +167,9 @@ fn what_takes_the_place_of_a_directory_is_shown_as_it_is_on_the_host() {
         let sound = findings(&scene);
         let refresh = |scene: &mut Scene| {
             let (root, path) = (scene.root, scene.path.clone());
-            let (ledger, image) = (Ledger::default(), &mut scene.direct);
-            let mut look = Look { image, ledger: &ledger, told: Refreshed::default() };
-            look.below(root, path);
-            assert!(look.told.is_complete(), "{:#?}", look.told);
+            let look = Look::new(&mut scene.direct, Ledger::default());
+            let told = look.whole(|look| look.below(root, path));
+            assert!(told.is_complete(), "{told:#?}");
         };
         let was = scene.path.join("was");
         fs::remove_dir_all(&was).unwrap();
@@ -211,4 +210,205 @@ fn as_on_the_host(path: &Path, shown: &BTreeMap<String, Facts>) {
         "shrinks", "touched", "turned",
     ];
     assert_eq!(names, expected);
+}
+
+/// A tree of which the image has changed much, a write-back of that, and what the host does then.
+fn synced_scene(n: u32) -> Scene {
+    if n.is_multiple_of(32) {
+        Scene::renew_the_image();
+    }
+    let mut scene = Scene::at_once(|path| {
+        for name in ["edited", "gone", "replaced", "kind", "removed", "link", "both"] {
+            fs::write(path.join(name), "host: base").unwrap();
+        }
+    });
+    scene.at("");
+    for name in ["edited", "gone", "replaced", "kind", "link"] {
+        scene.rewrite(name, format!("image: {name}").as_bytes());
+    }
+    scene.unlink("removed");
+    for directory in ["made", "made/deep", "away"] {
+        scene.mkdir(directory);
+    }
+    for file in ["made/deep/file", "made/gone", "away/file", "new"] {
+        scene.write(file, format!("image: {file}").as_bytes());
+    }
+    let outcome = scene.bring_here(true);
+    assert!(outcome.is_complete(), "{outcome:#?}");
+    scene
+}
+
+fn change_later(path: &Path) {
+    fs::write(path.join("edited"), "the host's, and longer").unwrap();
+    fs::write(path.join("new"), "the host's, and longer").unwrap();
+    fs::write(path.join("made/deep/file"), "the host's, and longer").unwrap();
+    fs::write(path.join("made/deep/came"), "the host's").unwrap();
+    fs::write(path.join("removed"), "made again").unwrap();
+    fs::remove_file(path.join("made/gone")).unwrap();
+    fs::remove_file(path.join("gone")).unwrap();
+    fs::remove_dir_all(path.join("away")).unwrap();
+    fs::write(path.join("other"), "another one").unwrap();
+    fs::rename(path.join("other"), path.join("replaced")).unwrap();
+    fs::remove_file(path.join("kind")).unwrap();
+    fs::create_dir(path.join("kind")).unwrap();
+    fs::hard_link(path.join("link"), path.join("second")).unwrap();
+    fs::write(path.join("link"), "the host's, by two names").unwrap();
+}
+
+fn refresh_noting(scene: &mut Scene) -> Refreshed {
+    let (root, path, ledger) = (scene.root, scene.path.clone(), scene.ledger());
+    Look::new(&mut scene.direct, ledger).whole(|look| look.below(root, path))
+}
+
+#[test]
+fn who_is_killed_while_it_gives_back_what_was_synced_leaves_the_rest_to_the_next() {
+    let mut kills = 0;
+    for n in 1.. {
+        assert!(n < STEPS_MAX);
+        let mut scene = synced_scene(n);
+        let sound = findings(&scene);
+        change_later(&scene.path);
+        let over = killed_at(n, || refresh_noting(&mut scene)).is_some();
+        let told = refresh_noting(&mut scene);
+        assert!(told.is_complete(), "killed at step {n}: {told:#?}");
+        let after = shown(&mut scene);
+        for (path, (kind, mode, size, modified, number, _)) in &after {
+            let found = fs::symlink_metadata(scene.path.join(&path[1..])).unwrap();
+            let same = (kind == &Kind::Directory) == found.is_dir()
+                && (found.is_dir() || *mode & 0o7777 == found.mode() & 0o7777);
+            assert!(same, "killed at step {n}: {path}");
+            if !found.is_dir() && !path.starts_with("/away") {
+                let seen = (*size, *modified);
+                let there = host::identity_of(&found);
+                assert_eq!(seen, (there.size, there.modified_ns), "killed at step {n}: {path}");
+                assert!(*number != 0);
+            }
+        }
+        let names: Vec<_> = after.keys().map(String::as_str).collect();
+        let all = "/both /edited /kind /link /made /made/deep /made/deep/came /made/deep/file /new \
+            /removed /replaced /second";
+        assert_eq!(names.join(" "), all, "killed at step {n}");
+        assert_eq!(findings(&scene), sound, "killed at step {n}");
+        // It is the host's: there is nothing to write, and what is changed now is no conflict.
+        let outcome = scene.bring_here(true);
+        assert!(outcome.is_complete() && outcome.written + outcome.removed == 0, "{outcome:#?}");
+        scene.rewrite("edited", b"image again");
+        scene.rewrite("made/deep/file", b"image again");
+        for name in ["removed", "made/deep/came", "replaced", "new", "link"] {
+            scene.unlink(name);
+        }
+        let outcome = scene.bring_here(true);
+        assert!(outcome.is_complete(), "killed at step {n}: {outcome:#?}");
+        assert_eq!(outcome.removed, 5, "killed at step {n}");
+        if over {
+            break;
+        }
+        kills += 1;
+    }
+    assert!(kills > 12, "{kills} steps");
+}
+
+/// Whoever writes between the comparison and the moment when a name would go keeps what it wrote.
+#[test]
+fn what_is_written_at_the_last_moment_stays_and_is_a_conflict() {
+    let mut scene = synced_scene(1);
+    fs::write(scene.path.join("edited"), "the host's").unwrap();
+    let file = scene.at("edited");
+    let shown = scene.direct.attributes(file).unwrap();
+    let mut direct = image::attach().unwrap();
+    let plan = move |call| {
+        if call == "give back" {
+            // The same length, and as far as that can be said the same time.
+            direct.write_at(file, 0, b"IMAGE").unwrap();
+            let times = [shown.accessed_ns, shown.modified_ns, shown.changed_ns, shown.born_ns];
+            direct.set_times(file, times).unwrap();
+        }
+        Ok(())
+    };
+    let told = schedule::during(plan, || refresh_noting(&mut scene));
+    assert_eq!(told.conflicts.len(), 1, "{told:#?}");
+    assert_eq!(scene.at("edited"), file);
+    let mut bytes = [0; 13];
+    scene.direct.read_at(file, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"IMAGE: edited");
+}
+
+#[test]
+fn a_directory_that_the_host_removes_or_moves_after_a_sync_does_not_come_back() {
+    let remove: fn(&Path) = |path| fs::remove_dir_all(path).unwrap();
+    let move_it: fn(&Path) = |path| fs::rename(path, path.with_extension("moved")).unwrap();
+    for goes in [remove, move_it] {
+        for name in ["made", "was"] {
+            let mut scene = Scene::at_once(|path| {
+                fs::create_dir(path.join("was")).unwrap();
+                fs::write(path.join("was/file"), "host: base").unwrap();
+            });
+            scene.mkdir("made");
+            scene.write("made/file", b"image");
+            scene.rewrite("was/file", b"image");
+            scene.write("was/new", b"image");
+            assert!(scene.bring_here(true).is_complete());
+            goes(&scene.path.join(name));
+            let names = |scene: &Scene| {
+                let all = fs::read_dir(&scene.path).unwrap();
+                let mut all: Vec<_> = all.map(|one| one.unwrap().file_name()).collect();
+                all.sort();
+                all
+            };
+            let before = names(&scene);
+            for live in [true, true, false] {
+                let outcome = scene.bring_here(live);
+                assert!(outcome.is_complete(), "{outcome:#?}");
+                assert_eq!(names(&scene), before);
+            }
+            // What the image changes then is kept, once.
+            scene.write(&format!("{name}/later"), b"later");
+            let outcome = scene.bring_here(true);
+            assert_eq!(outcome.conflicts.len(), 1, "{outcome:#?}");
+            let kept = names(&scene);
+            assert_eq!(kept.len(), before.len() + 1);
+            let outcome = scene.bring_here(true);
+            assert!(outcome.is_complete(), "{outcome:#?}");
+            assert_eq!(names(&scene), kept);
+        }
+    }
+}
+
+#[test]
+fn a_directory_whose_changes_were_taken_in_is_removed_and_moved_without_a_conflict() {
+    for moved in [false, true] {
+        let mut scene = Scene::at_once(|path| {
+            fs::create_dir(path.join("was")).unwrap();
+            fs::write(path.join("was/file"), "host: base").unwrap();
+            fs::write(path.join("was/other"), "host: base").unwrap();
+        });
+        scene.at("was");
+        fs::write(scene.path.join("was/file"), "edited, and longer").unwrap();
+        fs::write(scene.path.join("was/came"), "came").unwrap();
+        let told = refresh_noting(&mut scene);
+        assert!(told.is_complete(), "{told:#?}");
+        if moved {
+            scene.rename("was", "is");
+        } else {
+            for name in ["file", "came", "other"] {
+                scene.unlink(&format!("was/{name}"));
+            }
+            let root = scene.root;
+            scene.direct.rmdir(&ALL, root, b"was").unwrap();
+        }
+        let outcome = scene.bring_here(true);
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        assert!(!scene.path.join("was").exists());
+        let kept = fs::read_to_string(scene.path.join("is/file")).unwrap_or_default();
+        assert_eq!(kept, if moved { "edited, and longer" } else { "" });
+    }
+    // What it has not seen is one.
+    let mut scene = Scene::at_once(|path| fs::create_dir(path.join("was")).unwrap());
+    scene.at("was");
+    refresh_noting(&mut scene);
+    fs::write(scene.path.join("was/came"), "came").unwrap();
+    let root = scene.root;
+    scene.direct.rmdir(&ALL, root, b"was").unwrap();
+    assert_eq!(scene.bring_here(true).conflicts.len(), 1);
+    assert!(scene.path.join("was/came").exists());
 }

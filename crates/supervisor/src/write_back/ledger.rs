@@ -15,7 +15,9 @@
 //!    that a write-back made (`Here::made`) that is nothing.
 //! 3. A status change (`ctime`) that we caused is nobody else's: the last one of each object is
 //!    known (`own`); where it cannot be looked at, when it was done at the latest, negative.
-//! 4. The file of a ledger is replaced as a whole. One without a file notes nothing.
+//! 4. What a refresh gives back to the host is written down before (`returning`), and no entry any
+//!    more once the image has another object of that name, or none.
+//! 5. The file of a ledger is replaced as a whole. One without a file notes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
@@ -27,8 +29,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity, Kind};
+use husk_proto::{Fs, Inode};
 use serde::{Deserialize, Serialize};
 
 use super::Source;
@@ -138,6 +140,8 @@ struct Stored {
     pending: Vec<Intent>,
     working: Vec<Text>,
     to_go: Vec<(Text, i64)>,
+    #[serde(default)]
+    returning: Vec<(Text, [u32; 4])>,
 }
 
 /// The notes of all write-backs of an image.
@@ -151,6 +155,8 @@ pub struct Ledger {
     placed: HashSet<PathBuf>,
     /// Directories that may hold temporary names.
     working: BTreeSet<PathBuf>,
+    /// What may be given back to the host: path, directory in the image, and inode there.
+    returning: Vec<(PathBuf, Inode, Inode)>,
     /// What was to be removed and is still there, and when that was decided.
     to_go: HashMap<PathBuf, i64>,
     places: HashMap<(u32, u32), Vec<PathBuf>>,
@@ -169,6 +175,11 @@ impl Ledger {
             pending: stored.pending,
             placed: HashSet::new(),
             working: stored.working.iter().map(Text::path).collect(),
+            returning: stored
+                .returning
+                .into_iter()
+                .map(|(path, one)| returning(&path, one))
+                .collect(),
             to_go: stored.to_go.into_iter().map(|(path, ns)| (path.path(), ns)).collect(),
             places: HashMap::new(),
         };
@@ -524,6 +535,30 @@ impl Ledger {
         self.to_go.retain(|one, _| !one.starts_with(path));
     }
 
+    /// These names of the image may be given back to the host from now on: path, directory, inode.
+    pub fn returning(&mut self, names: Vec<(PathBuf, Inode, Inode)>) -> io::Result<()> {
+        self.returning.extend(names);
+        self.save()
+    }
+
+    /// Nothing is known any more of what was given back, whether by this process or by one that was
+    /// killed; `paths`: nor of these.
+    pub fn returned<F: Fs>(&mut self, image: &mut F, paths: &[PathBuf]) -> io::Result<()> {
+        if self.returning.is_empty() && paths.is_empty() {
+            return Ok(());
+        }
+        for (path, dir, inode) in std::mem::take(&mut self.returning) {
+            let name = path.file_name().unwrap_or_default().as_bytes();
+            let there = image.lookup(dir, name).is_ok_and(|step| step.inode == inode);
+            if !there && self.here(&path).is_some_and(|here| here.is_of(inode)) {
+                self.forget(&path);
+            }
+        }
+        paths.iter().for_each(|path| self.forget(path));
+        self.index();
+        self.save()
+    }
+
     /// Writes it down.
     pub fn save(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
@@ -532,10 +567,23 @@ impl Ledger {
             own: self.own.iter().map(|(&(device, inode), &ns)| (device, inode, ns)).collect(),
             pending: self.pending.clone(),
             working: self.working.iter().map(|path| Text::of(path)).collect(),
+            returning: self.returning.iter().map(stored_returning).collect(),
             to_go: self.to_go.iter().map(|(path, ns)| (Text::of(path), *ns)).collect(),
         };
         host::replace(file, &serde_json::to_vec(&stored)?)
     }
+}
+
+fn returning(
+    path: &Text,
+    [dir, dir_generation, inode, generation]: [u32; 4],
+) -> (PathBuf, Inode, Inode) {
+    let dir = Inode { number: dir, generation: dir_generation };
+    (path.path(), dir, Inode { number: inode, generation })
+}
+
+fn stored_returning((path, dir, inode): &(PathBuf, Inode, Inode)) -> (Text, [u32; 4]) {
+    (Text::of(path), [dir.number, dir.generation, inode.number, inode.generation])
 }
 
 fn is_object(found: &HostIdentity, object: &HostIdentity) -> bool {

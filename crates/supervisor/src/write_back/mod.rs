@@ -336,6 +336,7 @@ fn scan_and_commit<S: Source>(
     // Without notes both versions are kept of what was written before.
     let beneath = &Beneath::new(overlays.iter().map(|(_, path)| &**path));
     unsettled.extend(unsaid(ledger.settle(beneath)));
+    unsettled.extend(unsaid(ledger.returned(source, &[])));
     overlays.iter().for_each(|(_, path)| host::remove_leftovers(beneath, path));
     let plan = planned_beneath(source, beneath, run, &ledger, overlays, chosen);
     if plan.is_empty() {

@@ -25,9 +25,11 @@
 //!    beside it; what the host had in it is gone.
 //! 6. In a directory the image never listed, only names that it looked up count (a user who may
 //!    search a directory, but not read it, works so); the rest of it is left alone.
+//! 7. A name that a refresh has taken in is the host's, whatever an earlier write-back put there.
 
 mod beside;
 mod gone;
+mod lost;
 mod merged;
 mod others;
 mod seen;
@@ -49,7 +51,7 @@ use super::detach;
 use super::extended::{self, Extended};
 use super::host;
 use super::ledger::{self, Entry, Here, Ledger};
-use super::plan::{Conflict, Content, Object, Plan, Put, Touch, Wanted, beside};
+use super::plan::{Conflict, Content, Object, Plan, Touch, Wanted};
 use super::{PATH_BYTES_MAX, Source};
 
 /// Deepest tree that is made at once. A host path of 4096 bytes leads less deep; the recursion of
@@ -288,8 +290,14 @@ impl<'a, S: Source> Scan<'a, S> {
         let whiteouts = self.whiteouts(dir)?;
         let here: HashSet<&OsStr> = names.iter().map(|name| &*name.name).collect();
         for whiteout in &whiteouts {
-            let known = self.ledger.entry(&path.join(&whiteout.name)).is_some();
-            if !place.made && !known && !here.contains(&*whiteout.name) {
+            let target = path.join(&whiteout.name);
+            let known = match self.ledger.entry(&target) {
+                // A refresh that was killed has taken another one in since (invariant 7).
+                Some(Entry::Gone) => !self.is_as_seen(whiteout.origin, &target)?,
+                entry => entry.is_some(),
+            };
+            let here = here.contains(&*whiteout.name);
+            if !known && !here && (!place.made || self.is_from(whiteout.origin, &target)?) {
                 self.deleted(path, whiteout)?;
             }
         }
@@ -339,6 +347,9 @@ impl<'a, S: Source> Scan<'a, S> {
         let directory = attributes.step.kind == Kind::Directory;
         let replaced = whiteouts.iter().find(|whiteout| whiteout.name == name.name);
         let replaced = replaced.map(|whiteout| whiteout.origin);
+        // Invariant 7: taken in after what a write-back has done there.
+        let named_so = origin.as_deref() == Some(&*target) || attributes.links > 1;
+        let taken_in = name.from_host && named_so;
         let expected = match self.ledger.entry(&target) {
             Some(Entry::Here(here)) if here.is_of(name.inode) => {
                 if directory {
@@ -348,17 +359,17 @@ impl<'a, S: Source> Scan<'a, S> {
                 }
                 return self.written(&place.path, name, attributes, *here);
             }
-            Some(Entry::Here(here)) => Some(here.identity),
-            Some(Entry::Gone) => None,
-            None if place.made => None,
-            None if name.from_host || origin.as_deref() == Some(&*target) => {
+            Some(Entry::Here(here)) if !taken_in => Some(here.identity),
+            Some(Entry::Gone) if !taken_in => None,
+            None if place.made && !taken_in => None,
+            _ if name.from_host || origin.as_deref() == Some(&*target) => {
                 if directory {
                     open.push(InPlace { inode: name.inode, path: target, made: false });
                     return Ok(());
                 }
                 return self.kept(&place.path, name, attributes);
             }
-            None => replaced.map(|origin| self.source.host_identity(origin)).transpose()?,
+            _ => replaced.map(|origin| self.source.host_identity(origin)).transpose()?,
         };
         let object = self.object(name.inode, attributes, origin, 0)?;
         self.replaced = replaced;
@@ -577,7 +588,7 @@ impl<'a, S: Source> Scan<'a, S> {
         origin: PathBuf,
         depth: u32,
     ) -> Result<Content, Errno> {
-        let changed = self.changed_children(dir, &origin, depth + 1)?;
+        let changed = self.changed_children(dir, &origin, depth + 1, false)?;
         if changed.is_empty() && self.whiteouts(dir)?.is_empty() {
             return Ok(Content::HostTree(origin));
         }
@@ -644,77 +655,6 @@ impl<'a, S: Source> Scan<'a, S> {
         Ok(())
     }
 
-    /// A directory of the image whose host directory is gone: what the image changed in it is
-    /// written beside, so that nothing is lost.
-    fn lost_directory(&mut self, dir: Inode, path: &Path, what: &str) -> Result<(), Errno> {
-        let attributes = self.source.attributes(dir)?;
-        let children = self.changed_children(dir, path, 1)?;
-        if children.is_empty() {
-            return Ok(());
-        }
-        let Some(parent) = path.parent().filter(|parent| self.beneath.is_directory(parent)) else {
-            // It cannot be written there: so it is saved where the rest is.
-            for (name, object) in children {
-                let (directory, replaces) = (path.to_owned(), None);
-                self.plan.puts.push(Put { directory, name, object, replaces, aside: false });
-            }
-            return Ok(());
-        };
-        let aside = beside(path, self.run.number);
-        let object = self.made_of(dir, attributes, Content::Tree(children))?;
-        let name = aside.file_name().unwrap_or_default().to_owned();
-        let there = self.is_there(path);
-        let kept = host::beside_in_words(&aside, path, there);
-        let outcome = format!("what the image changed in it is {kept}");
-        self.conflict(path, Wanted::Object, what, &outcome);
-        let directory = parent.to_owned();
-        let known = self.ledger.here(&aside).map(|known| known.identity);
-        let found = self.beneath.glance(&aside).ok().flatten();
-        let ours = |found: &Glance| self.trouble(&aside, Some(*found), known).is_none();
-        let replaces = found.filter(ours).map(|found| found.identity);
-        self.plan.puts.push(Put { directory, name, object, replaces, aside: true });
-        Ok(())
-    }
-
-    /// What of a directory the host has not at `place`: what lies in the image only, and what the
-    /// image has moved there.
-    fn changed_children(
-        &mut self,
-        dir: Inode,
-        place: &Path,
-        depth: u32,
-    ) -> Result<Vec<(OsString, Object)>, Errno> {
-        if depth >= DEPTH_MAX {
-            self.too_deep(dir)?;
-            return Ok(Vec::new());
-        }
-        let mut children = Vec::new();
-        for name in self.names(dir)? {
-            let attributes = self.source.attributes(name.inode)?;
-            let (origin, here) = (self.origin_path(&attributes)?, place.join(&name.name));
-            let (kind, in_image) = (attributes.step.kind, attributes.backing == Backing::Image);
-            let elsewhere = |origin: &PathBuf| *origin != here && self.is_there(origin);
-            let moved = !name.from_host && origin.as_ref().is_some_and(elsewhere);
-            if moved && (kind == Kind::Directory || kind.is_special() || !in_image) {
-                let object = self.object(name.inode, attributes, origin, depth)?;
-                children.push((name.name, object));
-                continue;
-            }
-            let content = match kind {
-                Kind::File if in_image => Content::Image,
-                Kind::Symlink => Content::Symlink(self.link_target(name.inode)?),
-                kind if kind.is_special() && origin.is_none() => Content::Special,
-                Kind::Directory => match self.changed_children(name.inode, &here, depth + 1)? {
-                    below if below.is_empty() && attributes.origin.is_some() => continue,
-                    below => Content::Tree(below),
-                },
-                _ => continue,
-            };
-            children.push((name.name, self.made_of(name.inode, attributes, content)?));
-        }
-        Ok(children)
-    }
-
     // ---- asking the image -----------------------------------------------------------------------
 
     fn names(&mut self, dir: Inode) -> Result<Vec<Name>, Errno> {
@@ -738,6 +678,19 @@ impl<'a, S: Source> Scan<'a, S> {
 
     fn origin_path(&mut self, attributes: &Attributes) -> Result<Option<PathBuf>, Errno> {
         super::origin_path(self.source, attributes)
+    }
+
+    /// Whether the host still has at `path` what the image saw.
+    fn is_as_seen(&mut self, origin: Origin, path: &Path) -> Result<bool, Errno> {
+        let seen = self.source.host_identity(origin)?;
+        Ok(self.beneath.identity(path).ok().flatten() == Some(seen))
+    }
+
+    /// Whether the image has seen the host's object at `path`.
+    fn is_from(&mut self, origin: Origin, path: &Path) -> Result<bool, Errno> {
+        let mut bytes = vec![0; PATH_BYTES_MAX];
+        let length = self.source.host_path(origin, &mut bytes)?;
+        Ok(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)]) == path)
     }
 
     fn link_target(&mut self, inode: Inode) -> Result<PathBuf, Errno> {

@@ -173,7 +173,7 @@ impl Scene {
         (self.at(dir), name.as_bytes())
     }
 
-    fn write(&mut self, path: &str, content: &[u8]) -> Inode {
+    pub(crate) fn write(&mut self, path: &str, content: &[u8]) -> Inode {
         let (dir, name) = self.split(path);
         let inode = self.direct.create(&who(), dir, name, Node::File(0o640)).unwrap();
         assert_eq!(self.direct.write_at(inode, 0, content), Ok(content.len()));
@@ -202,17 +202,17 @@ impl Scene {
         self.direct.write_at(inode, size, content).unwrap();
     }
 
-    fn mkdir(&mut self, path: &str) -> Inode {
+    pub(crate) fn mkdir(&mut self, path: &str) -> Inode {
         let (dir, name) = self.split(path);
         self.direct.create(&who(), dir, name, Node::Directory(0o751)).unwrap()
     }
 
-    fn unlink(&mut self, path: &str) {
+    pub(crate) fn unlink(&mut self, path: &str) {
         let (dir, name) = self.split(path);
         self.direct.unlink(&who(), dir, name).unwrap();
     }
 
-    fn rename(&mut self, source: &str, target: &str) {
+    pub(crate) fn rename(&mut self, source: &str, target: &str) {
         let (source_dir, source) = self.split(source);
         let (target_dir, target) = self.split(target);
         self.direct.rename(&who(), source_dir, source, target_dir, target, 0).unwrap();
@@ -243,6 +243,11 @@ impl Scene {
     /// The same in this thread.
     pub(crate) fn bring_here(&mut self, live: bool) -> Outcome {
         bring_to(self.parts(), live, &[])
+    }
+
+    /// What write-backs have noted.
+    pub(crate) fn ledger(&self) -> Ledger {
+        Ledger::at(self.scratch.path().join("written"))
     }
 
     fn parts(&mut self) -> Parts<'_> {

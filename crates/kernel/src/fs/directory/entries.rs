@@ -11,7 +11,8 @@
 //! 3. What a listing must not see undone (a cleared slot, a changed head) is written at commit.
 //! 4. A slot with an entry is guarded by that entry's bucket, a hole by the token of the record in
 //!    whose list it stands; whose array the slot is in makes no difference.
-//! 5. An entry that came from the host is never unlinked: it becomes a whiteout in place.
+//! 5. An entry that came from the host is never unlinked: it becomes a whiteout in place, and that
+//!    stays until the host's object of that name is taken in (`drop_whiteouts`).
 
 use husk_proto::{Errno, Result};
 use husk_region::{Cell, INODE, LINE, NODE, RETRY, Region, Txn};
@@ -92,6 +93,20 @@ impl<'a> Key<'a> {
         if head & 0xffff != tag::ENTRY | (length as u32) << 8 || head & ent::WHITEOUT != 0 {
             return false;
         }
+        self.has_name(region, line)
+    }
+
+    /// The same of what may be a whiteout.
+    fn names_whiteout(&self, region: &Region, line: Cell) -> bool {
+        let head = low(region.load(line));
+        let here = head & 0xffff == tag::ENTRY | (self.name.len() as u32) << 8;
+        here && head & ent::WHITEOUT != 0 && self.has_name(region, line)
+    }
+
+    /// Directory and name of an entry whose name is as long.
+    #[inline(always)]
+    fn has_name(&self, region: &Region, line: Cell) -> bool {
+        let length = self.name.len();
         if high(region.load(line.word(ent::LINK))) != self.dir {
             return false;
         }
@@ -123,6 +138,11 @@ pub(crate) fn mix(hash: u64, word: u64) -> u64 {
 /// Finds an entry; the caller holds the bucket or checks its sequence. A whiteout is no entry.
 #[inline]
 pub fn find(region: &Region, key: &Key<'_>) -> Option<u32> {
+    find_by(region, key, |line| key.matches(region, line))
+}
+
+#[inline(always)]
+fn find_by(region: &Region, key: &Key<'_>, matches: impl Fn(Cell) -> bool) -> Option<u32> {
     let mut line = low(region.load(key.bucket(region).word(1)));
     for _ in 0..CHAIN_MAX {
         if line == 0 {
@@ -130,7 +150,7 @@ pub fn find(region: &Region, key: &Key<'_>) -> Option<u32> {
         }
         let cell = region.map.object(LINE, line);
         let next = region.load(cell.word(ent::NEXT));
-        if high(next) == key.hash && key.matches(region, cell) {
+        if high(next) == key.hash && matches(cell) {
             return Some(line);
         }
         line = low(next);
@@ -311,6 +331,22 @@ fn unchain(txn: &mut Txn<'_>, hash: u32, line: u32) -> Result<()> {
             break;
         }
         link = txn.region.map.object(LINE, low(word)).word(ent::NEXT);
+    }
+    Err(Errno::EIO)
+}
+
+/// Nothing is known any more of host objects that had this name; bucket and token are held. Behind
+/// it nothing is added in the same transaction: the holes are there at its commit.
+pub fn drop_whiteouts(txn: &mut Txn<'_>, dir: &Open, key: &Key<'_>) -> Result<()> {
+    for _ in 0..CHAIN_MAX {
+        let region = txn.region;
+        let whiteout = find_by(region, key, |line| key.names_whiteout(region, line));
+        let Some(line) = whiteout else { return Ok(()) };
+        unchain(txn, key.hash, line)?;
+        let cell = txn.region.map.object(LINE, line);
+        clear_slot(txn, dir, cell);
+        text::release(txn, low(txn.get(cell.word(ent::PLACE))));
+        text::retire_line(txn, line);
     }
     Err(Errno::EIO)
 }

@@ -61,7 +61,8 @@ impl<S: Source> Scan<'_, S> {
                 let since_ns = noted_ns.unwrap_or(self.run.started_ns);
                 let ours = self.ledger.is_ours(&identity);
                 let stays = !ours && judged && !self.was_there(&path, &found);
-                let older = ours || identity.changed_ns <= since_ns;
+                let older =
+                    ours || identity.changed_ns <= since_ns || self.has_latest(&path, &found);
                 if found.is_dir() && self.newer_in(&path, since_ns, judged)?.is_some() {
                     let judged = judged && self.is_judged(&path)?;
                     open.push((path, judged));
@@ -100,7 +101,8 @@ impl<S: Source> Scan<'_, S> {
                 let Some(found) = self.beneath.found(&path)? else { continue };
                 let identity = host::identity_of(&found);
                 let newer = |scan: &mut Self| {
-                    identity.changed_ns > started_ns || judged && !scan.was_there(&path, &found)
+                    identity.changed_ns > started_ns && !scan.has_latest(&path, &found)
+                        || judged && !scan.was_there(&path, &found)
                 };
                 if !self.ledger.is_ours(&identity) && newer(self) {
                     return Ok(Some(path));
@@ -120,6 +122,12 @@ impl<S: Source> Scan<'_, S> {
         let found = self.beneath.directory(directory)?.metadata()?;
         let source = &mut *self.source;
         Ok(!self.seen.get_or_insert_with(|| Seen::by(source)).is_unlisted(&found))
+    }
+
+    /// Whether a refresh, or who opened it, has seen what was `found` as it is.
+    fn has_latest(&mut self, path: &Path, found: &Metadata) -> bool {
+        let source = &mut *self.source;
+        self.seen.get_or_insert_with(|| Seen::by(source)).has_latest(self.source, path, found)
     }
 
     /// Whether the image has seen what was `found`. Temporary names it shows to nobody.

@@ -12,7 +12,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use husk_proto::fs::Origin;
+use husk_proto::fs::{HostIdentity, Origin};
 
 use super::merged::is_special;
 use crate::write_back::beneath::{Object, object_of};
@@ -52,14 +52,37 @@ impl Seen {
 
     /// Whether what was `found` at `path` is what the image saw there.
     pub(super) fn has<S: Source>(&mut self, source: &mut S, path: &Path, found: &Metadata) -> bool {
-        let (which, now) = (object_of(found), host::identity_of(found));
+        let now = host::identity_of(found);
         let loose = found.is_dir() || is_special(found);
+        let same = |seen: HostIdentity| {
+            loose || (seen.size, seen.modified_ns) == (now.size, now.modified_ns)
+        };
+        self.has_one(source, path, found, same) || self.records.is_empty()
+    }
+
+    /// Whether the image has looked at it since it was changed last.
+    pub(super) fn has_latest<S: Source>(
+        &mut self,
+        source: &mut S,
+        path: &Path,
+        found: &Metadata,
+    ) -> bool {
+        let now = host::identity_of(found);
+        self.has_one(source, path, found, |seen| seen == now)
+    }
+
+    fn has_one<S: Source>(
+        &mut self,
+        source: &mut S,
+        path: &Path,
+        found: &Metadata,
+        same: impl Fn(HostIdentity) -> bool,
+    ) -> bool {
+        let which = object_of(found);
         let first = self.records.partition_point(|(one, _)| *one < which);
         let records = self.records[first..].iter().take_while(|(one, _)| *one == which);
         for origin in records.map(|(_, origin)| Origin(*origin)) {
-            let same = source.host_identity(origin).is_ok_and(|seen| {
-                loose || (seen.size, seen.modified_ns) == (now.size, now.modified_ns)
-            });
+            let same = source.host_identity(origin).is_ok_and(&same);
             // One that is too long to be told is taken for this one.
             let there = source.host_path(origin, &mut self.bytes).map_or(true, |length| {
                 host::path_of(&self.bytes[..length.min(PATH_BYTES_MAX)]) == path
@@ -69,6 +92,6 @@ impl Seen {
                 return true;
             }
         }
-        self.records.is_empty()
+        false
     }
 }

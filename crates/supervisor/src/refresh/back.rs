@@ -1,0 +1,234 @@
+//! Gives back to the host what it has changed of objects that a write-back has put there.
+//!
+//! ```text
+//!   a name of the ledger's that is other on the host ──► noted ──► all are written down (ledger)
+//!     ──► each: its mark, what it is, as it was written? ──► given back, if it has that mark still
+//! ```
+//!
+//! Invariants
+//! 1. Only what is in the image exactly as it was written back is given back; whatever changed
+//!    later, however late, stays, and is a conflict (`Fs::give_back`).
+//! 2. Whoever is killed leaves a ledger that says what may have been given back.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use husk_proto::fs::{Backing, Kind};
+use husk_proto::{Errno, Fs, Inode};
+
+use super::{Look, There, step};
+use crate::request::reason;
+use crate::write_back::ledger::{self, Here};
+use crate::write_back::{content, extended, host};
+
+/// Looks at a file that others open meanwhile.
+const TRIES: u32 = 16;
+
+/// A name that is noted.
+pub(super) struct Back {
+    pub dir: Inode,
+    pub inode: Inode,
+    pub path: PathBuf,
+}
+
+/// What became of one.
+enum Given {
+    Back,
+    /// It is not what was written back.
+    Changed,
+    /// Somebody may write to it.
+    Busy,
+}
+
+impl Look<'_> {
+    /// Whether a write-back has put the object at `path`, and the host has something else there by
+    /// now (`one`), or nothing.
+    pub(super) fn is_others(&self, path: &Path, inode: Inode, one: Option<&There>) -> bool {
+        let Some(here) = self.ledger.here(path).filter(|here| here.is_of(inode)) else {
+            return false;
+        };
+        let found = one.map(|one| host::identity_of(&one.found));
+        !found.is_some_and(|found| self.ledger.same(&here.identity, &found))
+    }
+
+    /// Notes what a write-back has put below a directory that has gone on the host.
+    pub(super) fn note_gone(&mut self, inode: Inode, path: &Path) -> Result<(), Errno> {
+        let mut open = vec![(inode, path.to_owned())];
+        while let Some((dir, path)) = open.pop() {
+            for (name, (inode, _)) in self.names(dir)? {
+                let path = path.join(name);
+                if self.ledger.here(&path).is_some_and(|here| here.is_of(inode)) {
+                    self.returning.push((path.clone(), dir, inode));
+                }
+                if self.image.step(inode)?.kind == Kind::Directory {
+                    open.push((inode, path));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back all that was noted.
+    pub(super) fn give_all_back(&mut self) {
+        let (backs, gone) = (std::mem::take(&mut self.backs), std::mem::take(&mut self.gone));
+        let all = backs.iter().chain(&gone).map(|one| (one.path.clone(), one.dir, one.inode));
+        self.returning.extend(all);
+        let (names, dropped) =
+            (std::mem::take(&mut self.returning), std::mem::take(&mut self.dropped));
+        if names.is_empty() && dropped.is_empty() {
+            return;
+        }
+        let noted = step("note").map(|()| self.ledger.returning(names));
+        if !matches!(noted, Ok(Ok(()))) {
+            let why = noted.ok().and_then(Result::err).map(|problem| reason(&problem));
+            let why = why.unwrap_or_default();
+            return self.told.failures.push(format!("no notes of what is given back: {why}"));
+        }
+        for (back, directory) in
+            backs.iter().map(|one| (one, false)).chain(gone.iter().map(|one| (one, true)))
+        {
+            let done = if directory { self.directory_back(back) } else { self.one_back(back) };
+            match done {
+                // Gone meanwhile.
+                Ok(()) | Err(Errno::ENOENT | Errno::ESTALE) => {}
+                Err(errno) => {
+                    self.told.failures.push(format!("{}: {errno:?}", back.path.display()));
+                }
+            }
+        }
+        if step("settle").is_ok()
+            && let Err(problem) = self.ledger.returned(self.image, &dropped)
+        {
+            let why = reason(&problem);
+            self.told.failures.push(format!("no notes of what was given back: {why}"));
+        }
+    }
+
+    fn one_back(&mut self, back: &Back) -> Result<(), Errno> {
+        let one = There::at(&back.path);
+        let given = self.give_back(back.dir, back.inode, &back.path, one.as_ref())?;
+        let (path, shown) = (&*back.path, self.image.attributes(back.inode));
+        match (given, &one) {
+            (Given::Back, Some(_)) => self.told.renewed += 1,
+            (Given::Back, None) => self.told.removed += 1,
+            (Given::Busy, Some(_)) => {
+                self.conflict(path, "changed on the host, open for writing in the image");
+            }
+            (Given::Busy, None) => {
+                self.conflict(path, "removed on the host, open for writing in the image");
+            }
+            (Given::Changed, None) => {
+                self.conflict(path, "removed on the host, changed in the image");
+            }
+            (Given::Changed, Some(one)) => {
+                let shown = shown?;
+                let kind = host::kind_of(&one.found, shown.shown_device);
+                let origin = super::origin_path(self.image, &shown)?;
+                let own = origin.as_deref() == Some(path) && kind == shown.step.kind;
+                if !own || !self.renew(back.inode, &shown, one, kind)? {
+                    self.conflict(path, "changed on the host and in the image");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory that has gone, for what the host has there now.
+    fn directory_back(&mut self, back: &Back) -> Result<(), Errno> {
+        let name = back.path.file_name().unwrap_or_default();
+        if !self.directory_went(back.dir, name, back.inode, &back.path)? {
+            return Ok(());
+        }
+        let Some(one) = There::at(&back.path) else { return Ok(()) };
+        self.import(back.dir, name, &one)?;
+        self.told.removed -= 1;
+        self.told.renewed += 1;
+        Ok(())
+    }
+
+    /// Takes a name in that the image has no longer.
+    fn import(&mut self, dir: Inode, name: &OsStr, one: &There) -> Result<(), Errno> {
+        let kind = host::kind_of(&one.found, self.device(dir)?);
+        step("import")?;
+        self.image.import_late(dir, &[one.imported(name, kind)])
+    }
+
+    fn device(&mut self, dir: Inode) -> Result<u64, Errno> {
+        Ok(self.image.attributes(dir)?.shown_device)
+    }
+
+    /// Gives a name that is no directory's back for what the host has there (`one`).
+    fn give_back(
+        &mut self,
+        dir: Inode,
+        inode: Inode,
+        path: &Path,
+        one: Option<&There>,
+    ) -> Result<Given, Errno> {
+        let name = path.file_name().unwrap_or_default();
+        let here = self.ledger.here(path).filter(|here| here.is_of(inode)).copied();
+        let Some(here) = here else { return Ok(Given::Changed) };
+        let kind = match one {
+            Some(one) => Some(host::kind_of(&one.found, self.device(dir)?)),
+            None => None,
+        };
+        let at_once = one.zip(kind).filter(|(one, kind)| {
+            one.found.nlink() == 1 && !matches!(kind, Kind::Directory | Kind::Portal)
+        });
+        let at_once = at_once.map(|(one, kind)| one.imported(name, kind));
+        for _ in 0..TRIES {
+            let seen = match self.image.unmoved(inode) {
+                Err(Errno::ETXTBSY) => return Ok(Given::Busy),
+                seen => seen?,
+            };
+            if !self.is_as_written(inode, &here)? {
+                return Ok(Given::Changed);
+            }
+            step("give back")?;
+            if self.image.give_back(dir, name.as_bytes(), inode, seen, at_once.as_ref())? {
+                if let Some(one) = one.filter(|_| at_once.is_none()) {
+                    self.import(dir, name, one)?;
+                }
+                return Ok(Given::Back);
+            }
+        }
+        Ok(Given::Busy)
+    }
+
+    /// Whether the image has of an inode what was written back.
+    fn is_as_written(&mut self, inode: Inode, here: &Here) -> Result<bool, Errno> {
+        let shown = self.image.attributes(inode)?;
+        let extended = extended::of(self.image, inode, &shown)?;
+        if ledger::facts(&shown, extended.as_ref()) != here.facts {
+            return Ok(false);
+        }
+        let bytes = shown.step.kind == Kind::File && shown.backing == Backing::Image;
+        Ok(!bytes
+            || here.content.is_some() && content::hash(self.image, inode).ok() == here.content)
+    }
+
+    /// A name that is no directory's, and whose host object has gone; whether it has, too.
+    pub(super) fn went(&mut self, dir: Inode, inode: Inode, path: &Path) -> Result<bool, Errno> {
+        let name = path.file_name().unwrap_or_default();
+        step("forget")?;
+        if self.image.forget(dir, name.as_bytes(), inode)?
+            || matches!(self.give_back(dir, inode, path, None)?, Given::Back)
+        {
+            self.told.removed += 1;
+            return Ok(true);
+        }
+        self.conflict(path, "removed on the host, changed in the image");
+        Ok(false)
+    }
+}
+
+impl There {
+    /// What is at `path`.
+    fn at(path: &Path) -> Option<There> {
+        let found = fs::symlink_metadata(path).ok()?;
+        Some(There { found, target: fs::read_link(path).unwrap_or_default() })
+    }
+}
