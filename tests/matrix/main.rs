@@ -163,6 +163,12 @@ fn rsync() {
 }
 
 #[test]
+fn tokio() {
+    let script = include_str!("sources/tokio.sh");
+    row("tokio", &format!("TOKIO_ECHO='{}'\n{script}", env!("CARGO_BIN_EXE_tokio-echo")));
+}
+
+#[test]
 fn wrk() {
     row("wrk", include_str!("sources/wrk.sh"));
 }

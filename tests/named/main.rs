@@ -6,6 +6,7 @@
 mod adopted;
 mod asked;
 mod bad_input;
+mod border;
 mod chosen;
 mod completing;
 mod config;

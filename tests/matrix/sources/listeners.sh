@@ -9,7 +9,7 @@ for _ in range(10):
     peer.close()
 X
 cat > all.py <<'X'
-import array, errno, hashlib, os, selectors, socket, subprocess, sys
+import array, errno, hashlib, os, select, selectors, socket, subprocess, sys, threading
 
 def warm(a, b):
     for _ in range(40):
@@ -83,6 +83,29 @@ def unread():
     while data := reader.recv(65536): got += len(data); seen.update(data)
     print('all of it', got == put and seen.digest() == digest.digest())
 
+def halved():
+    told = 0
+    for turn in range(20):
+        listener, writer, reader = connection()
+        warm(writer, reader)
+        reader.setblocking(False)
+        edges = select.epoll()
+        edges.register(reader, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
+        writer.sendall(bytes(300_000)); edges.poll(20)
+        def end(): writer.shutdown(socket.SHUT_WR); writer.close()
+        ends = threading.Thread(target=end); ends.start()
+        got = 0
+        while True:
+            try: data = reader.recv(4096)
+            except BlockingIOError:
+                if edges.poll(20): continue
+                break
+            got += len(data)
+            if not data: break
+        ends.join(); reader.close(); listener.close(); edges.close()
+        told += got == 300_000
+    print('halved', told)
+
 def taken():
     listener = socket.create_server(('127.0.0.1', 0))
     address = listener.getsockname()
@@ -91,7 +114,7 @@ def taken():
         try: call()
         except OSError as error: print(errno.errorcode[error.errno])
 
-for part in (inherited, sent, unread, taken): part()
+for part in (inherited, sent, unread, halved, taken): part()
 X
 timeout 100 python3 all.py
 rm heir.py all.py

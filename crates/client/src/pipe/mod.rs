@@ -236,7 +236,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 Ok(Flow::Host { done }) => {
                     if end.socket && end.writes && done > 0 {
-                        self.tell_set(c.args[0], end.pipe);
+                        // Who sleeps there is woken by the host, which gets the rest.
+                        self.services.lane_tell(end.pipe);
                     }
                     if end.socket && !end.writes {
                         self.await_waking(end.pipe);
@@ -329,7 +330,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     ) -> Option<Answer> {
         match self.looks_allowed(c, end) {
             None => Some(Ok(Verdict::Wait { address, value, timeout_ns: LOCK_NS })),
-            Some(most) if *looks >= most => Some(Err(Errno::EAGAIN)),
+            Some(most) if *looks >= most => {
+                if end.socket && !end.writes {
+                    self.tell_again(end.pipe);
+                }
+                Some(Err(Errno::EAGAIN))
+            }
             Some(_) => {
                 *looks += 1;
                 self.sleep_on(address, value);

@@ -178,6 +178,34 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
+    /// A reader that must not wait has found the lane locked, and so nothing, where there may be
+    /// bytes that it was told of: of edges it is told once more. The host wakes another thread that
+    /// sleeps in the set, for there is room to tell of.
+    #[cold]
+    pub(crate) fn tell_again(&mut self, lane: Pipe) {
+        let Some(set) = self.services.lane_set(lane) else { return };
+        self.lock_set(set);
+        let known = self.services.epoll_member(set, lane.number());
+        if let Some((member, true)) = known.filter(|(member, _)| member.mask & EDGES != 0) {
+            self.services.epoll_stir(set, lane);
+            self.ask_anew(set, &member);
+        }
+        self.services.epoll_unlock(set);
+    }
+
+    /// The host looks at a member again, and tells of what it finds.
+    fn ask_anew(&mut self, set: Set, member: &Member) {
+        let fd = self.services.epoll_number(set) as usize;
+        let same = |end: End| end.pipe == member.lane;
+        let known = self.socket_end(member.fd as usize).is_some_and(same);
+        if self.epoll_set(fd) == Some(set) && known {
+            let tag = TAG | u64::from(member.lane.number());
+            let told = core::hint::black_box(event(member.mask, tag));
+            let (command, at) = (EPOLL_CTL_MOD as usize, told.as_ptr() as usize);
+            self.host.call(nr::epoll_ctl, [fd, command, member.fd as usize, at, 0, 0]);
+        }
+    }
+
     /// The same of all of which it has something else; or of those alone that `lack` something.
     fn settle_members(&mut self, set: Set, lack: bool) {
         let mut from = 0;

@@ -184,7 +184,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let mut looks = 0;
         let rounds = if to == To::Loss { LOSS_ROUNDS } else { ROUNDS_MAX };
         for _ in 0..rounds {
-            let behind = if looks > 0 { self.left_in(lane).unwrap_or(0) } else { 0 };
+            // Beside bytes of the host's that are not all there yet nothing can be put in order:
+            // locks that are held meanwhile keep readers away, who would find nothing.
+            let asks = looks > 0 || to.is_lenient() && self.services.pipe_at_host(lane) > 0;
+            let behind = if asks { self.left_in(lane).unwrap_or(0) } else { 0 };
             if to.is_lenient() && behind > 0 {
                 return Ok(());
             }
