@@ -62,6 +62,8 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub struct Server {
     pub scratch: Scratch,
     pub master: Child,
+    /// What was started has the master as its child.
+    pub is_within: bool,
     pub port: u16,
 }
 
@@ -75,24 +77,34 @@ impl Server {
 
     /// Listens at all of these, on one port.
     pub fn at(addresses: &[&str]) -> Server {
+        Server::within(&[], addresses)
+    }
+
+    /// The same, started by a command that has it as its only child.
+    pub fn within(above: &[&str], addresses: &[&str]) -> Server {
         let scratch = Scratch::new("steering");
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|any| any.local_addr());
         let port = port.expect("a free port").port();
         write_configuration(&scratch, addresses, port, 2);
         let path = scratch.path().to_str().expect("a plain path");
-        let mut nginx = Command::new("nginx");
+        let words = above.iter().copied().chain(["nginx"]).collect::<Vec<_>>();
+        let mut nginx = Command::new(words[0]);
+        nginx.args(&words[1..]);
         nginx.args(["-p", path, "-e", "errors", "-c", &format!("{path}/conf")]);
         let master = nginx.spawn().expect("nginx is there: apt-get install nginx-light");
-        let server = Server { scratch, master, port };
+        let server = Server { scratch, master, is_within: !above.is_empty(), port };
         until("both workers answer", || server.workers().len() == 2 && server.ask(20_000).is_ok());
         server
     }
 
     pub fn workers(&self) -> Vec<i32> {
-        let pid = self.master.id();
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let text = text.unwrap_or_default();
-        text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+        self.nginx().map(children).unwrap_or_default()
+    }
+
+    /// The master's process.
+    pub fn nginx(&self) -> Option<i32> {
+        let started = self.master.id() as i32;
+        if self.is_within { children(started).first().copied() } else { Some(started) }
     }
 
     pub fn signal(&self, pid: i32, signal: Signal) {
@@ -160,12 +172,19 @@ impl Server {
     }
 }
 
+fn children(pid: i32) -> Vec<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let text = text.unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // It has gone, in some tests.
         let _ = output(net(&["detach", &self.place()]));
-        let master = Pid::from_child(&self.master);
-        let _ = kill_process(master, Signal::TERM);
+        if let Some(nginx) = self.nginx().and_then(Pid::from_raw) {
+            let _ = kill_process(nginx, Signal::TERM);
+        }
         let end = Instant::now() + LIMIT;
         while matches!(self.master.try_wait(), Ok(None)) && Instant::now() < end {
             sleep(PAUSE);

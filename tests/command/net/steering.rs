@@ -268,3 +268,40 @@ fn what_is_no_target_is_refused_with_a_line() {
         assert!(said.contains(mentions) && said.contains(wrong), "{said}");
     }
 }
+
+/// `husk net ARGUMENTS` in namespaces of its own, made by `unshare OPTIONS`, after `SETUP`.
+fn apart(options: &[&str], setup: &str, arguments: &[&str]) -> std::process::Command {
+    let mut command = std::process::Command::new("timeout");
+    command.arg(LIMIT.as_secs().to_string()).arg("unshare").args(options);
+    command.args(["sh", "-c", &format!("{setup} && exec \"$@\""), "sh"]);
+    command.arg(husk_tests::husk::binary()).arg("net").args(arguments);
+    command
+}
+
+#[test]
+fn a_proc_of_another_pid_namespace_is_refused() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    for command in ["attach", "detach"] {
+        let said = refused(apart(&["--pid", "--fork"], "true", &[command, &server.place()]));
+        assert!(said.contains("another PID namespace") && said.contains("mount -t proc"), "{said}");
+    }
+    assert!(!all_same(&server.answers(100, |group| group % 2 == 0)), "nothing is attached");
+}
+
+#[test]
+fn a_server_in_a_container_is_steered_by_its_process_number() {
+    if unable() {
+        return;
+    }
+    let container = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let server = Server::within(&container, LOOPBACK);
+    let pid = server.nginx().expect("nginx").to_string();
+    done(&["attach", &pid, "--wake-percent", "100"]);
+    let [even, odd] = [0, 1].map(|rest| server.answers(50, |group| group % 2 == rest));
+    assert!(all_same(&even) && all_same(&odd) && even[0] != odd[0], "{even:?} {odd:?}");
+    done(&["detach", &pid]);
+    assert!(!all_same(&server.answers(100, |group| group % 2 == 0)));
+}

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::listeners::{Place, borrow, family, find, see, shares_its_port};
 use super::lock;
+use super::numbers;
 use super::seen::Snapshot;
 use super::way::take_away;
 use crate::problem::Problem;
@@ -32,6 +33,7 @@ pub(super) fn file(place: &Place, kind: &str) -> PathBuf {
 /// balancer is started by. What happens is said by the balancer itself where it fails; then nothing
 /// is steered.
 pub fn attach(target: &str, balance: impl Fn() -> Command) -> Result<Vec<Snapshot>, Problem> {
+    numbers::check()?;
     let places = find(target)?;
     let mut begun = Vec::new();
     for (pid, place) in &places {
@@ -136,6 +138,7 @@ pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
 /// Ends steering: Linux chooses as before. Also where the balancer was killed. At all addresses of
 /// the target; it is an error only where nothing is attached at any of them, or one cannot end.
 pub fn detach(target: &str) -> Result<(), Problem> {
+    numbers::check()?;
     let places = find(target)?;
     let ends: Vec<_> = places.iter().map(|(pid, place)| end(*pid, place)).collect();
     let ended = ends.iter().any(|end| matches!(end, Ok(true)));

@@ -21,6 +21,7 @@ pub mod check;
 mod diag;
 mod listeners;
 mod lock;
+mod numbers;
 mod program;
 mod seen;
 mod way;
