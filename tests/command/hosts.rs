@@ -77,6 +77,7 @@ HUSK_NODE=1 perl -e 'open F, \">made\"; print F \"bytes\"; close F; rename \"mad
 cat moved; ls -l moved | cut -c1-10; echo here > own; HUSK_NODE=1 cat own; HUSK_NODE=1 ls
 A='a b' HUSK_NODE=1 perl -e 'print \"$ENV{A} @ARGV\\n\"' '' 'x  y' '*'
 HUSK_NODE=1 seq 1000000 | head -1
+HUSK_NODE=1 perl -e '$| = 1; for (1..300) { print \"o$_ \"; print STDERR \"e$_ \" }' 2>&1 | cksum
 HUSK_NODE=1 sleep 300 & sleep 1; kill $!; wait $!; echo $?
 HUSK_NODE=1 perl -e 'open F, \">>../old\" or die; print F \"more\"; close F'; cat ../old
 ";
@@ -88,7 +89,7 @@ HUSK_NODE=1 perl -e 'open F, \">>../old\" or die; print F \"more\"; close F'; ca
         let options: &[&str] = if on { &["--on", "h"] } else { &[] };
         let outcome = run(&host.scratch, &work, host.command(options, &["bash", "-c", script]));
         if on {
-            assert_eq!(programs(&outcome), 12, "{}", outcome.shown());
+            assert_eq!(programs(&outcome), 13, "{}", outcome.shown());
         }
         all.push((String::from_utf8_lossy(&outcome.stdout).into_owned(), outcome.status.code()));
     }

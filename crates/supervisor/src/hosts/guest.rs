@@ -104,7 +104,7 @@ pub struct Welcome {
 }
 
 /// The protocol of frames and what is in them.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// What the processor of this host can do.
 pub fn features() -> Vec<String> {
@@ -555,9 +555,12 @@ fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> i
     {
         command.env("TMPDIR", temporary);
     }
+    let one = one_for_both(&mut command, job.is_one)?;
     // Whatever it asks is asked on behalf of a job that is known.
     let mut jobs = lock(&guest.jobs);
     let mut child = command.spawn()?;
+    // With its ends of pipes.
+    drop(command);
     let pid = child.id() as i32;
     if let Some(running) = jobs.get_mut(&channel) {
         running.pid = pid;
@@ -569,7 +572,7 @@ fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> i
     let ended = Arc::new(AtomicBool::new(false));
     let mut readers = Vec::new();
     let pipes = [
-        (Kind::Output, child.stdout.take().map(OwnedFd::from)),
+        (Kind::Output, one.or(child.stdout.take().map(OwnedFd::from))),
         (Kind::Errors, child.stderr.take().map(OwnedFd::from)),
     ];
     for (kind, pipe) in pipes {
@@ -587,6 +590,16 @@ fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> i
         Some(signal) => Fate::Signal(signal as u8),
         None => Fate::Exit(status.code().unwrap_or(1) as u8),
     })
+}
+
+/// Where output and errors are read that are one file at home: in the order of their writes.
+fn one_for_both(command: &mut Command, is_one: bool) -> io::Result<Option<OwnedFd>> {
+    if !is_one {
+        return Ok(None);
+    }
+    let (reader, writer) = io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    Ok(Some(reader.into()))
 }
 
 /// Sends home what a job writes, until all who could write have closed, or the job has ended and

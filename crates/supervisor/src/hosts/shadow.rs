@@ -64,6 +64,7 @@ fn stand(words: &[OsString]) -> Result<u8, &'static str> {
     });
     let job = Job {
         umask,
+        is_one: husk_host::calls::are_one(1, 2),
         here: here.clone(),
         program: program.clone(),
         arguments: arguments.to_vec(),
