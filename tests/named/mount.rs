@@ -211,6 +211,7 @@ fn what_one_side_does_the_other_sees_at_once() {
     assert!(output.status.success(), "{}", crate::shown(&output));
     assert!(text(&output.stdout).ends_with("apart done\n"), "{}", crate::shown(&output));
     shown.images.done(&["umount", shown.at()]);
+    until("its server has ended", || shown.images.row("ci")["processes"] == 0);
     shown.images.down("ci");
 }
 
@@ -311,7 +312,7 @@ fn a_mount_that_nobody_serves_is_told_and_ends_with_its_image() {
     assert!(process::kill(shown.minder()) && process::kill(server));
     until("it has ended", || fs::read_dir(&shown.at).is_err());
     let line = format!("nobody answers at {}: husk umount", shown.at());
-    assert!(shown.images.done(&["ls"]).contains(&line), "{}", shown.images.done(&["ls"]));
+    until("it is told", || shown.images.done(&["ls"]).contains(&line));
     assert_eq!(shown.images.row("ci")["lost_mounts"], serde_json::json!([shown.at()]));
     assert_eq!(shown.images.down("ci"), "");
     assert!(!shown.is_mounted());
