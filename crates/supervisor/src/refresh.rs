@@ -250,7 +250,7 @@ impl Look<'_> {
         let (mut found, ledger) = (Vec::new(), &self.ledger);
         self.image.list(dir, 0, &mut |entry| {
             let path = || at.join(OsStr::from_bytes(entry.name));
-            let ours = || ledger.here(&path()).is_some_and(|here| here.is_of(entry.inode));
+            let ours = || ledger.here_of(&path(), entry.inode).is_some();
             if entry.kind == Kind::Directory && (entry.from_host || ours()) {
                 found.push((OsString::from_vec(entry.name.to_vec()), entry.inode));
             }
@@ -314,27 +314,20 @@ impl Look<'_> {
             return Ok(());
         }
         if self.is_others(path, inode, one) {
-            let back = Back { dir, inode, path: path.to_owned() };
             if directory {
-                self.note_gone(inode, path)?;
-                self.gone.push(back);
-            } else {
-                if let Some(one) = one {
-                    self.remember(name, path, one);
-                }
-                self.backs.push(back);
+                return self.note_directory(dir, inode, path);
             }
+            if let Some(one) = one {
+                self.remember(name, path, one);
+            }
+            self.backs.push(Back { dir, inode, path: path.to_owned() });
             return Ok(());
         }
         if !in_place {
             return self.hidden(path, one, whiteouts.get(name).copied(), inode);
         }
         match one {
-            None if directory => {
-                self.note_gone(inode, path)?;
-                self.gone.push(Back { dir, inode, path: path.to_owned() });
-                Ok(())
-            }
+            None if directory => self.note_directory(dir, inode, path),
             None => self.went(dir, inode, path).map(|_| ()),
             Some(one) => {
                 let kind = host::kind_of(&one.found, shown.shown_device);
@@ -346,9 +339,7 @@ impl Look<'_> {
                     return self.changed_by_both(path, inode, &shown, one);
                 }
                 if directory {
-                    self.note_gone(inode, path)?;
-                    self.gone.push(Back { dir, inode, path: path.to_owned() });
-                    return Ok(());
+                    return self.note_directory(dir, inode, path);
                 }
                 step("forget")?;
                 if !self.image.forget(dir, name.as_bytes(), inode)? {
@@ -442,11 +433,6 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Whether a write-back has put `inode` at `path`.
-    fn put_back(&self, path: &Path, inode: Inode) -> bool {
-        self.ledger.here(path).is_some_and(|here| here.is_of(inode))
-    }
-
     /// Whether a directory that the image has made or moved, and that a write-back has put where
     /// the host has it still, is the host's from now on.
     fn settled(
@@ -456,7 +442,7 @@ impl Look<'_> {
         path: &Path,
         one: &There,
     ) -> Result<bool, Errno> {
-        if !self.put_back(path, inode) {
+        if self.ledger.here_of(path, inode).is_none() {
             return Ok(false);
         }
         step("settle")?;
@@ -481,7 +467,9 @@ impl Look<'_> {
         for (name, (below, _)) in self.names(inode)? {
             let (path, shown) = (path.join(&name), self.image.attributes(below)?);
             match shown.step.kind {
-                Kind::Directory if shown.origin.is_some() || self.put_back(&path, below) => {
+                Kind::Directory
+                    if shown.origin.is_some() || self.ledger.here_of(&path, below).is_some() =>
+                {
                     let _ = self.directory_went(inode, &name, below, &path)?;
                 }
                 Kind::Directory => {}

@@ -270,11 +270,11 @@ fn what_is_no_target_is_refused_with_a_line() {
 }
 
 /// `husk net ARGUMENTS` in namespaces of its own, made by `unshare OPTIONS`, after `SETUP`.
-fn apart(options: &[&str], setup: &str, arguments: &[&str]) -> std::process::Command {
-    let mut command = std::process::Command::new("timeout");
+fn apart(options: &[&str], setup: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
     command.arg(LIMIT.as_secs().to_string()).arg("unshare").args(options);
     command.args(["sh", "-c", &format!("{setup} && exec \"$@\""), "sh"]);
-    command.arg(husk_tests::husk::binary()).arg("net").args(arguments);
+    command.arg(binary()).arg("net").args(arguments);
     command
 }
 

@@ -47,7 +47,7 @@ impl Look<'_> {
     /// Whether a write-back has put the object at `path`, and the host has something else there by
     /// now (`one`), or nothing.
     pub(super) fn is_others(&self, path: &Path, inode: Inode, one: Option<&There>) -> bool {
-        let Some(here) = self.ledger.here(path).filter(|here| here.is_of(inode)) else {
+        let Some(here) = self.ledger.here_of(path, inode) else {
             return false;
         };
         let found = one.map(|one| host::identity_of(&one.found));
@@ -55,12 +55,12 @@ impl Look<'_> {
     }
 
     /// Notes what a write-back has put below a directory that has gone on the host.
-    pub(super) fn note_gone(&mut self, inode: Inode, path: &Path) -> Result<(), Errno> {
+    fn note_gone(&mut self, inode: Inode, path: &Path) -> Result<(), Errno> {
         let mut open = vec![(inode, path.to_owned())];
         while let Some((dir, path)) = open.pop() {
             for (name, (inode, _)) in self.names(dir)? {
                 let path = path.join(name);
-                if self.ledger.here(&path).is_some_and(|here| here.is_of(inode)) {
+                if self.ledger.here_of(&path, inode).is_some() {
                     self.returning.push((path.clone(), dir, inode));
                 }
                 if self.image.step(inode)?.kind == Kind::Directory {
@@ -68,6 +68,18 @@ impl Look<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// A directory of the image has gone on the host.
+    pub(super) fn note_directory(
+        &mut self,
+        dir: Inode,
+        inode: Inode,
+        path: &Path,
+    ) -> Result<(), Errno> {
+        self.note_gone(inode, path)?;
+        self.gone.push(Back { dir, inode, path: path.to_owned() });
         Ok(())
     }
 
@@ -169,7 +181,7 @@ impl Look<'_> {
         one: Option<&There>,
     ) -> Result<Given, Errno> {
         let name = path.file_name().unwrap_or_default();
-        let here = self.ledger.here(path).filter(|here| here.is_of(inode)).copied();
+        let here = self.ledger.here_of(path, inode).copied();
         let Some(here) = here else { return Ok(Given::Changed) };
         let kind = match one {
             Some(one) => Some(host::kind_of(&one.found, self.device(dir)?)),

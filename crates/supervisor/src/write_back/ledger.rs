@@ -216,6 +216,11 @@ impl Ledger {
         }
     }
 
+    /// The same of an inode of the image, which is what a write-back has put there.
+    pub fn here_of(&self, path: &Path, inode: Inode) -> Option<&Here> {
+        self.here(path).filter(|here| here.is_of(inode))
+    }
+
     /// What write-backs have put into the directory `path`.
     pub fn children<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a Path, &'a Here)> {
         let behind = (Bound::Excluded(path), Bound::Unbounded);
@@ -323,7 +328,7 @@ impl Ledger {
         path: &Path,
         found: &HostIdentity,
     ) -> bool {
-        let put = self.here(path).filter(|here| here.is_of(object.inode));
+        let put = self.here_of(path, object.inode);
         let origin = object.attributes.origin;
         let imported = || source.host_identity(origin?).ok();
         let known = put.map(|here| here.identity).or_else(imported);
@@ -550,7 +555,7 @@ impl Ledger {
         for (path, dir, inode) in std::mem::take(&mut self.returning) {
             let name = path.file_name().unwrap_or_default().as_bytes();
             let there = image.lookup(dir, name).is_ok_and(|step| step.inode == inode);
-            if !there && self.here(&path).is_some_and(|here| here.is_of(inode)) {
+            if !there && self.here_of(&path, inode).is_some() {
                 self.forget(&path);
             }
         }

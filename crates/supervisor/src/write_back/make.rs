@@ -577,7 +577,7 @@ impl<'a, S: Source> Maker<'a, S> {
             let Some(held) = self.beneath.hold_if_there(&path)? else { continue };
             let which = object_of(held.found());
             // An earlier write-back has put it there.
-            let put = self.ledger.here(&path).filter(|here| here.is_of(object.inode));
+            let put = self.ledger.here_of(&path, object.inode);
             let put = put.is_some_and(|here| (here.identity.device, here.identity.inode) == which);
             if put || imported == Some(which) {
                 return extended::even_unreadable(&held).map(Some);

@@ -58,7 +58,7 @@ impl<S: Source> Scan<'_, S> {
     fn is_laid(&mut self, children: &[(OsString, Object)], aside: &Path) -> Result<bool, Errno> {
         let mut open: Vec<_> = children.iter().map(|(name, one)| (aside.join(name), one)).collect();
         while let Some((path, Object { inode, attributes, extended, content })) = open.pop() {
-            let known = self.ledger.here(&path).filter(|here| here.is_of(*inode)).copied();
+            let known = self.ledger.here_of(&path, *inode).copied();
             let Some(here) = known else { return Ok(false) };
             if let Content::Tree(children) = content {
                 open.extend(children.iter().map(|(name, one)| (path.join(name), one)));
@@ -80,7 +80,7 @@ impl<S: Source> Scan<'_, S> {
         attributes: &Attributes,
         path: &Path,
     ) -> Result<bool, Errno> {
-        let known = self.ledger.here(path).filter(|here| here.is_of(inode)).copied();
+        let known = self.ledger.here_of(path, inode).copied();
         let Some(here) = known else { return Ok(false) };
         let extended = extended::of(self.source, inode, attributes)?;
         let bytes = attributes.step.kind == Kind::File && attributes.backing == Backing::Image;
@@ -109,7 +109,7 @@ impl<S: Source> Scan<'_, S> {
             let (kind, in_image) = (attributes.step.kind, attributes.backing == Backing::Image);
             let elsewhere = |origin: &PathBuf| *origin != here && self.is_there(origin);
             let moved = !name.from_host && origin.as_ref().is_some_and(elsewhere);
-            let written = gone && self.ledger.here(&here).is_some_and(|one| one.is_of(name.inode));
+            let written = gone && self.ledger.here_of(&here, name.inode).is_some();
             if kind != Kind::Directory
                 && written
                 && self.is_written(name.inode, &attributes, &here)?
