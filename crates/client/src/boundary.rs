@@ -69,10 +69,14 @@ pub struct After {
 }
 
 impl After {
+    /// First and last of the reasons that [`is_of_pipe`](After::is_of_pipe) knows.
+    pub const OF_PIPE: [u32; 2] = [crate::reason::PIPE_READ, crate::reason::PIPE_WRITE];
+
     /// Whether a call with such a reason moves bytes of a pipe, and has moved none at the host if
     /// that ends with `EINTR`: it can start again then.
     pub const fn is_of_pipe(reason: u32) -> bool {
-        matches!(reason, crate::reason::PIPE_READ | crate::reason::PIPE_WRITE)
+        let [first, last] = After::OF_PIPE;
+        first <= reason && reason <= last
     }
 }
 

@@ -96,8 +96,9 @@ static void write_while_replaced(timer_t timer, unsigned *seed, int null, long t
         fail("there is more than was written", turn);
 }
 
-/* The call sleeps at the host when the handler comes, and starts again behind it. */
-static void read_asleep(timer_t timer, long turn) {
+/* The call is on its way to the host when the handler comes, or sleeps there, and starts again
+ * behind it. */
+static void read_asleep(timer_t timer, unsigned *seed, long turn) {
     int pair[2];
     char bytes[4] = "";
     if (turn % 40 == 0 ? pipe(pair) : socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
@@ -107,6 +108,8 @@ static void read_asleep(timer_t timer, long turn) {
         fail("write", turn);
     dup2(pair[0], number);
     struct itimerspec soon = {.it_value.tv_nsec = 1000000};
+    if (turn % 60 != 0)
+        soon.it_value.tv_nsec = 1 + rand_r(seed) % 12000;
     timer_settime(timer, 0, &soon, NULL);
     if (get(bytes, turn & 1) != 3 || bytes[0] != 'p')
         fail("a call that slept reads something else", turn);
@@ -146,8 +149,8 @@ int main(void) {
             }
             if (turn / 20 % 3 == 2)
                 write_while_replaced(timer, &seed, null, turn);
-            else if (turn % 20 == 0)
-                read_asleep(timer, turn);
+            else if (turn % 2 == 0)
+                read_asleep(timer, &seed, turn);
             else
                 read_while_replaced(timer, &seed, file, turn);
         }

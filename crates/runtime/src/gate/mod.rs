@@ -53,6 +53,7 @@ use crate::stubs::{NUMBERS, classes};
 use crate::thread::Thread;
 use core::arch::global_asm;
 use core::mem::offset_of;
+use husk_client::After;
 
 /// Pushes what lies before `rsp` in a [`Frame`](crate::frame::Frame), and eight bytes that align
 /// the stack.
@@ -418,12 +419,16 @@ husk_detour:
     mov r9, [rsp + 40]
     mov rax, [rsp + 48]
     mov byte ptr gs:[{in_service}], 0
-7:  cmp qword ptr gs:[{deferred}], 0
+    .globl husk_detour_begun
+husk_detour_begun:
+    cmp qword ptr gs:[{deferred}], 0
     je 2f
-    lea r11, [rip + 7b]
+    lea r11, [rip + husk_detour_unblocked]
     jmp husk_unblock
 2:  cmp rax, [rsp + {original} + 48]
     je 9f
+    .globl husk_detour_goes
+husk_detour_goes:
     syscall
     .globl husk_detour_done
 husk_detour_done:
@@ -498,9 +503,22 @@ husk_detour_restart:
 3:  cmp dword ptr [rsp + {then}], 3
     je husk_detour_after
     jmp husk_detour_leave
+    .globl husk_detour_asks
+husk_detour_asks:
 9:  syscall
     .globl husk_detour_asked
 husk_detour_asked:
+    jmp husk_detour_done
+    # Handlers have run, and the host does not have the call yet.
+husk_detour_unblocked:
+    cmp qword ptr [rsp + {then}], 1
+    jne husk_detour_begun
+    mov r11d, [rsp + {reason}]
+    sub r11d, {first_of_pipe}
+    cmp r11d, {last_of_pipe} - {first_of_pipe}
+    ja husk_detour_begun
+    mov dword ptr [rsp + {then}], {after_again}
+    mov rax, -4
     jmp husk_detour_done
 
     # Unblocks what was deferred; r11 = where to go on; keeps all other registers.
@@ -632,6 +650,9 @@ husk_vanish:
     is_laid_aside = const offset_of!(Thread, is_laid_aside),
     sigaltstack = const husk_abi::nr::sigaltstack,
     then = const offset_of!(Detour, then),
+    reason = const offset_of!(Detour, reason),
+    first_of_pipe = const After::OF_PIPE[0],
+    last_of_pipe = const After::OF_PIPE[1],
     after_again = const THEN_AFTER_AGAIN,
     original = const offset_of!(Detour, original),
     uc_mask = const crate::thread::context::UC_MASK,

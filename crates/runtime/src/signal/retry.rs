@@ -16,7 +16,7 @@ pub fn look_again(context: Context) {
     const SYSCALL_BYTES: usize = 2;
     let made = (&raw const stubs::husk_passed) as usize - SYSCALL_BYTES;
     let (rip, rsp) = (context.get(Register::Rip), context.get(Register::Rsp));
-    if rip == stubs::husk_detour_asked as *const () as usize - SYSCALL_BYTES {
+    if is_about_to_ask(rip) {
         return land_and_look_again(context);
     }
     // `husk_pass` makes room, pushes two words, each by an instruction of one byte, and calls.
@@ -51,6 +51,13 @@ fn land_and_look_again(context: Context) {
         context.set(Register::Rip, stubs::husk_detour_done as *const () as usize);
         context.set(Register::Rax, Errno::EINTR.as_return() as usize);
     }
+}
+
+/// Whether at `rip` the host is about to get the call of a detour, or gets it once more.
+fn is_about_to_ask(rip: usize) -> bool {
+    let at = |label: unsafe extern "C" fn()| label as *const () as usize;
+    (at(stubs::husk_detour_begun)..=at(stubs::husk_detour_goes)).contains(&rip)
+        || rip == at(stubs::husk_detour_asks)
 }
 
 /// Whether at `rip` the gate looks at a descriptor, or has just done so and passes the call, with

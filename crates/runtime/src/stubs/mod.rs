@@ -58,6 +58,12 @@ unsafe extern "C" {
     pub static husk_traces: u8;
     /// Where the host's answer to a call of the application comes that is passed as it is.
     pub static husk_passed: u8;
+    /// From here to `husk_detour_goes` or `husk_detour_asks` a `Detour` is on its way to the host.
+    pub fn husk_detour_begun();
+    /// Where the host gets it.
+    pub fn husk_detour_goes();
+    /// Where the host gets it when the call has the number that the application gave it.
+    pub fn husk_detour_asks();
     /// Where a sleeping `Detour` comes back from the host.
     pub fn husk_detour_done();
     /// The same when the call has the number that the application gave it.
