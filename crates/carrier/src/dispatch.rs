@@ -145,7 +145,7 @@ mod volume {
     husk_proto::volume_operations!(dispatch);
 }
 mod admin {
-    use husk_proto::fs::{Imported, Origin};
+    use husk_proto::fs::{Imported, Origin, Rights};
     use husk_proto::image::{Cover, Udp};
     use husk_proto::place::Rule;
     use husk_proto::{Inode, Process, Result};

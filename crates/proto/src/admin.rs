@@ -3,7 +3,7 @@
 //! Before the first program starts, the supervisor sets the trees and rules of the image. While the
 //! image runs, it cleans up after processes that died and serves write-back.
 
-use crate::fs::{Imported, Origin};
+use crate::fs::{Imported, Origin, Rights};
 use crate::image::{Cover, Udp};
 use crate::place::Rule;
 use crate::{Inode, Process, Result};
@@ -103,8 +103,13 @@ Admin in admin, operations {
         by fs::shared::each_elsewhere;
 
     /// Mode, owner and group that a host object had when it was last looked at.
-    origin_rights = - { origin: Origin } -> Result<(u32, u32, u32)>,
+    origin_rights = - { origin: Origin } -> Result<Rights>,
         by fs::overlay::origin_rights;
+
+    /// Gives an object what the host alone has changed of mode, owner and group since they were
+    /// `before`: `found`. `Ok(false)`: the image has changed some of it, too, and keeps that.
+    take_rights = - { inode: Inode, before: Rights, found: Rights } -> Result<bool>,
+        by fs::refresh::take_rights with clock;
 
     // ---- placement
 

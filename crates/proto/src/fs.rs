@@ -748,6 +748,9 @@ Fs in fs, operations {
         by descriptor::open::create_open naming dir;
 }}
 
+/// Mode, owner and group.
+pub type Rights = (u32, u32, u32);
+
 /// Where to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use husk_carrier::{Direct, Layout};
 use husk_host::huge;
 use husk_proto::Admin;
-use husk_proto::fs::{Kind, Node, Origin};
+use husk_proto::fs::{Kind, Node, Origin, Rights};
 use husk_proto::image::Cover;
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{
@@ -368,8 +368,12 @@ impl Source for Direct {
         Admin::each_origin(self, emit);
     }
 
-    fn origin_rights(&mut self, origin: Origin) -> Result<(u32, u32, u32), Errno> {
+    fn origin_rights(&mut self, origin: Origin) -> Result<Rights, Errno> {
         Admin::origin_rights(self, origin)
+    }
+
+    fn take_rights(&mut self, inode: Inode, before: Rights, found: Rights) -> Result<bool, Errno> {
+        Admin::take_rights(self, inode, before, found)
     }
 
     fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32)) {

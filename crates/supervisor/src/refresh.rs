@@ -6,6 +6,7 @@
 //!     other, the image's is unchanged     renew: name, size, times and bytes of one moment
 //!     came, went                          import_late, forget
 //!     other, the image's as written back  give_back (`back`)
+//!     other mode or owner, same content   take_rights (`rights`)
 //!     other, and the image's changed too  a conflict, told; both stay as they are
 //! ```
 //!
@@ -16,6 +17,7 @@
 //!    again once the host changes it, as long as the image does not.
 
 mod back;
+mod rights;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -33,6 +35,7 @@ use husk_proto::{Credentials, Errno, Fs, Inode};
 use serde::Serialize;
 
 use self::back::Back;
+use self::rights::same_content;
 use crate::failure::Failure;
 use crate::named::{self, Place, Turn};
 use crate::request::reason;
@@ -190,6 +193,10 @@ impl<'a> Look<'a> {
         }
         at(&mut self);
         self.give_all_back();
+        if let Err(problem) = self.ledger.save_if_changed() {
+            let why = reason(&problem);
+            self.told.failures.push(format!("no notes of what was taken in: {why}"));
+        }
         self.told
     }
 }
@@ -291,7 +298,7 @@ impl Look<'_> {
             }
         }
         let one = There { found: itself, target: PathBuf::new() };
-        self.renew(dir, &shown, &one, Kind::Directory).map(|_| ())
+        self.renew(path, dir, &shown, &one).map(|_| ())
     }
 
     fn name(
@@ -333,7 +340,7 @@ impl Look<'_> {
                 let kind = host::kind_of(&one.found, shown.shown_device);
                 self.remember(name, path, one);
                 if kind == shown.step.kind && !self.is_apart(&shown, one)? {
-                    if self.renew(inode, &shown, one, kind)? {
+                    if self.renew(path, inode, &shown, one)? {
                         return Ok(());
                     }
                     return self.changed_by_both(path, inode, &shown, one);
@@ -373,11 +380,13 @@ impl Look<'_> {
     /// Takes attributes of an object in; whether all of it is the host's, as it is now.
     fn renew(
         &mut self,
+        path: &Path,
         inode: Inode,
         shown: &Attributes,
         one: &There,
-        kind: Kind,
     ) -> Result<bool, Errno> {
+        let kind = shown.step.kind;
+        let written = self.take_written_rights(path, inode, shown, one)?;
         let Some(origin) = shown.origin else { return Ok(true) };
         let found = host::identity_of(&one.found);
         if self.image.host_identity(origin)? == found {
@@ -390,6 +399,9 @@ impl Look<'_> {
         }
         step("renew")?;
         let renewed = self.image.renew(inode, &one.imported(OsStr::new(""), kind), true)?;
+        if renewed && !written {
+            self.tell_rights(path, shown, one)?;
+        }
         self.told.renewed += u64::from(renewed && kind != Kind::Directory);
         Ok(renewed)
     }
@@ -526,6 +538,7 @@ impl Look<'_> {
         }
     }
 
+    /// What the image has changed; the host may have, too.
     fn changed_by_both(
         &mut self,
         path: &Path,
@@ -535,10 +548,14 @@ impl Look<'_> {
     ) -> Result<(), Errno> {
         let found = host::identity_of(&one.found);
         let seen = self.seen(path, inode, shown.origin)?;
-        if !seen.is_some_and(|seen| self.ledger.same(&seen, &found)) {
-            self.conflict(path, "changed on the host and in the image");
+        match seen.is_some_and(|seen| same_content(&seen, &found)) {
+            true if self.take_written_rights(path, inode, shown, one)? => Ok(()),
+            true => self.take_seen_rights(path, inode, shown, one),
+            false => {
+                self.conflict(path, "changed on the host and in the image");
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn conflict(&mut self, path: &Path, what: &str) {

@@ -14,7 +14,7 @@ use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::pipe::{Count, Given, Pipes};
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::watch::{Instance, Watches};
-use husk_proto::{Descriptors, Errno, Fs, Inode, Processes, Shortcuts as _, acl};
+use husk_proto::{Admin as _, Descriptors, Errno, Fs, Inode, Processes, Shortcuts as _, acl};
 
 use crate::support::root_user;
 
@@ -426,6 +426,12 @@ pub fn operations() -> Vec<Operation> {
         let link = at(me, root, b"host-link");
         let found = Imported { target: &[b'e'; 900], ..changed(b"", Kind::Symlink) };
         assert_eq!(me.renew(link, &found, true), Ok(true));
+    });
+    operation!(all, "take rights of the host in", nothing, false, |me, root, a| {
+        let file = at(me, root, b"host-file");
+        let step = me.step(file).expect("a file");
+        let before = (step.mode & 0o7777, step.uid, step.gid);
+        assert_eq!(me.take_rights(file, before, (0o600, 7, 8)), Ok(true));
     });
     operation!(all, "take a new name of the host in", nothing, false, |me, root, a| {
         me.import_late(root, &[changed(b"late", Kind::File)]).expect("late");

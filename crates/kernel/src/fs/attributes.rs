@@ -53,7 +53,7 @@ pub fn change(
 /// The time of a status change. A write-back sees by that time alone that attributes of a host's
 /// object were changed here, so it is never the time of the host's own last change. The clock
 /// stands still for some milliseconds.
-fn after_the_host(txn: &Txn<'_>, inode: Cell, now_ns: i64) -> i64 {
+pub(crate) fn after_the_host(txn: &Txn<'_>, inode: Cell, now_ns: i64) -> i64 {
     let last_ns = txn.get(inode.word(ino::CTIME)).cast_signed();
     let is_hosts = low(txn.get(inode.word(ino::ORIGIN))) != 0;
     let same_tick = last_ns == now_ns || last_ns == now_ns + 1;

@@ -7,7 +7,7 @@
 //!           recognised where all are looked through
 //! ```
 
-use husk_proto::fs::{HostIdentity, Imported, Kind, Origin};
+use husk_proto::fs::{HostIdentity, Imported, Kind, Origin, Rights};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, Region, Txn};
 
@@ -302,23 +302,34 @@ pub(crate) fn is_of(region: &Region, origin: u32, found: &HostIdentity) -> Resul
     Ok((region.load(cell.word(1)), region.load(cell.word(2))) == (found.device, found.inode))
 }
 
-/// The object is what is `found`; `shown`: as its number, too.
+/// Mode, owner and group that the host's object has, or had before both sides changed them.
+pub(crate) fn renew_rights(txn: &mut Txn<'_>, origin: u32, (mode, uid, gid): Rights) -> Result<()> {
+    let cell = record(txn.region, origin)?;
+    let head = txn.get(cell);
+    txn.set(cell, pair(high(head), low(head) & !0o7777 | mode));
+    txn.set(cell.word(OWNER), pair(uid, gid));
+    Ok(())
+}
+
+/// The object is what is `found`; `shown`: as its number, too. Where the record keeps other
+/// `rights`, its status is not known to be the latest: so the next look compares them again.
 pub(crate) fn renew_origin(
     txn: &mut Txn<'_>,
     origin: u32,
     found: &Imported<'_>,
+    rights: Rights,
     shown: bool,
 ) -> Result<()> {
     let cell = record(txn.region, origin)?;
-    let head = txn.get(cell);
     let host = &found.identity;
-    txn.set(cell, pair(high(head), found.mode));
-    txn.set(cell.word(OWNER), pair(found.uid, found.gid));
+    renew_rights(txn, origin, rights)?;
     txn.set(cell.word(1), host.device);
     txn.set(cell.word(2), host.inode);
     txn.set(cell.word(3), host.size);
     txn.set(cell.word(4), host.modified_ns as u64);
-    txn.set(cell.word(5), host.changed_ns as u64);
+    if rights == (found.mode & 0o7777, found.uid, found.gid) {
+        txn.set(cell.word(5), host.changed_ns as u64);
+    }
     if shown {
         txn.set(cell.word(SHOWN), host.inode);
     }
@@ -333,9 +344,13 @@ pub fn origin_facts(kernel: &Kernel, origin: Origin) -> Result<(u32, Option<Orig
 }
 
 /// Mode, owner and group of the host object when it was last looked at.
-pub fn origin_rights(kernel: &Kernel, origin: Origin) -> Result<(u32, u32, u32)> {
-    let region = &kernel.session.region;
-    let cell = record(region, origin.0)?;
+pub fn origin_rights(kernel: &Kernel, origin: Origin) -> Result<Rights> {
+    rights_of(&kernel.session.region, origin.0)
+}
+
+/// The same of a record.
+pub(crate) fn rights_of(region: &Region, origin: u32) -> Result<Rights> {
+    let cell = record(region, origin)?;
     let owner = region.load(cell.word(OWNER));
     Ok((low(region.load(cell)) & 0o7777, high(owner), low(owner)))
 }

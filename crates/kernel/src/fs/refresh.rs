@@ -10,9 +10,12 @@
 //!    (`unmoved`): no byte that was written since goes.
 //! 5. The record of an origin is changed with its inode locked. Who reads one without a lock reads
 //!    it twice (`overlay::host_identity`).
+//! 6. Mode, owner and group are merged one by one with what the host had (`merge_rights`). What
+//!    both sides have changed stays the image's, and the record keeps what the host had before: so
+//!    the write-back finds the conflict.
 
 use husk_abi::sys::general::{IN_ATTRIB, IN_CREATE, IN_DELETE, IN_ISDIR, IN_MODIFY};
-use husk_proto::fs::{Imported, Kind};
+use husk_proto::fs::{Imported, Kind, Rights};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, INODE, LINE, RETRY, Txn, is_held_since, is_locked};
 
@@ -20,7 +23,7 @@ use crate::Kernel;
 use crate::fs::directory::entries::{self, Key, Open};
 use crate::fs::directory::names::{lock_tokens, remove_directory};
 use crate::fs::directory::share;
-use crate::fs::{inodes, overlay};
+use crate::fs::{attributes, inodes, overlay};
 use crate::image;
 use crate::state::text;
 use crate::state::{bits_of, ent, high, ino, kind_bits, live, low, pair, whole};
@@ -44,7 +47,7 @@ pub fn renew(
         if !is_the_hosts(txn, inode.number) || kind != bits_of(found.kind) {
             return Ok(false);
         }
-        take_attributes(txn, inode.number, kind, found);
+        let base = take_attributes(txn, inode.number, kind, found)?;
         if kind == ino::SYMLINK {
             let old = low(txn.get(cell.word(ino::ROOT)));
             let new = text::keep(txn, found.target)?;
@@ -57,7 +60,7 @@ pub fn renew(
             let ident = txn.get(cell.word(ino::IDENT));
             txn.set(cell.word(ino::IDENT), ident | u64::from(ino::REPLACED));
         }
-        overlay::renew_origin(txn, origin, found, whole_look)?;
+        overlay::renew_origin(txn, origin, found, base, whole_look)?;
         match kind {
             ino::FILE => post::of_file(txn, inode.number, IN_MODIFY)?,
             _ => post::of_file(txn, inode.number, IN_ATTRIB)?,
@@ -75,21 +78,29 @@ fn is_the_hosts(txn: &Txn<'_>, number: u32) -> bool {
 }
 
 /// Mode, owner and times, as far as the image has not changed them; length and room of a file.
-fn take_attributes(txn: &mut Txn<'_>, number: u32, kind: u32, found: &Imported<'_>) {
+/// The rights that the record is to have.
+fn take_attributes(
+    txn: &mut Txn<'_>,
+    number: u32,
+    kind: u32,
+    found: &Imported<'_>,
+) -> Result<Rights> {
     let cell = txn.region.map.object(INODE, number);
     let origin = low(txn.get(cell.word(ino::ORIGIN)));
-    let Ok((modified, changed)) = overlay::times(txn.region, origin) else { return };
+    let (modified, changed) = overlay::times(txn.region, origin)?;
     let directory = kind == ino::DIRECTORY;
     let totals = directory.then(|| share::totals(txn.region, cell));
     let shown_changed = totals.map_or(txn.get(cell.word(ino::CTIME)) as i64, |t| t.changed_ns);
     let shown_modified = totals.map_or(txn.get(cell.word(ino::MTIME)) as i64, |t| t.modified_ns);
+    let theirs = (found.mode & 0o7777, found.uid, found.gid);
+    let mut base = theirs;
     if shown_changed == changed {
-        let ident = txn.get(cell.word(ino::IDENT));
-        let bits = low(ident) & !0o7777 | found.mode & 0o7777;
-        txn.set(cell.word(ino::IDENT), pair(high(ident), bits));
-        txn.set(cell.word(ino::OWNER), pair(found.uid, found.gid));
+        set_rights(txn, cell, theirs);
         txn.set(cell.word(ino::ATIME), found.accessed_ns as u64);
         txn.set(cell.word(ino::CTIME), found.identity.changed_ns as u64);
+    } else {
+        let before = overlay::rights_of(txn.region, origin)?;
+        base = merge_rights(txn, cell, before, theirs);
     }
     if shown_modified == modified {
         txn.set(cell.word(ino::MTIME), found.identity.modified_ns as u64);
@@ -98,6 +109,64 @@ fn take_attributes(txn: &mut Txn<'_>, number: u32, kind: u32, found: &Imported<'
         txn.set(cell.word(ino::SIZE), found.identity.size);
         txn.set(cell.word(ino::BLOCKS), found.blocks_512);
     }
+    Ok(base)
+}
+
+/// Mode, owner and group of an inode.
+fn rights(txn: &Txn<'_>, cell: Cell) -> Rights {
+    let owner = txn.get(cell.word(ino::OWNER));
+    (low(txn.get(cell.word(ino::IDENT))) & 0o7777, high(owner), low(owner))
+}
+
+fn set_rights(txn: &mut Txn<'_>, cell: Cell, (mode, uid, gid): Rights) {
+    let ident = txn.get(cell.word(ino::IDENT));
+    txn.set(cell.word(ino::IDENT), pair(high(ident), low(ident) & !0o7777 | mode));
+    txn.set(cell.word(ino::OWNER), pair(uid, gid));
+}
+
+/// Gives a locked inode what the host alone has changed of its rights since they were `before`.
+/// What the host is known to have had from now on (invariant 6).
+fn merge_rights(txn: &mut Txn<'_>, cell: Cell, before: Rights, found: Rights) -> Rights {
+    let ours = rights(txn, cell);
+    // What it has, and what the host had.
+    let one = |ours: u32, before: u32, found: u32| match () {
+        () if ours == before || ours == found => (found, found),
+        () => (ours, before),
+    };
+    let mode = one(ours.0, before.0, found.0);
+    let (uid, gid) = (one(ours.1, before.1, found.1), one(ours.2, before.2, found.2));
+    set_rights(txn, cell, (mode.0, uid.0, gid.0));
+    (mode.1, uid.1, gid.1)
+}
+
+/// `Admin::take_rights`.
+pub fn take_rights(
+    kernel: &Kernel,
+    inode: Inode,
+    before: Rights,
+    found: Rights,
+    now_ns: i64,
+) -> Result<bool> {
+    kernel.run(|txn| {
+        let cell = live(txn.region, inode)?;
+        if kind_bits(txn.get(cell.word(ino::IDENT))) == ino::DIRECTORY {
+            share::lock_attributes(txn, inode.number, false)?;
+        }
+        txn.lock(cell)?;
+        whole(txn.region, inode)?;
+        let ours = rights(txn, cell);
+        let base = merge_rights(txn, cell, before, found);
+        let origin = low(txn.get(cell.word(ino::ORIGIN)));
+        if origin != 0 {
+            overlay::renew_rights(txn, origin, base)?;
+        }
+        if rights(txn, cell) != ours {
+            let now_ns = attributes::after_the_host(txn, cell, now_ns);
+            entries::touch(txn, cell.word(ino::CTIME), now_ns);
+            post::of_file(txn, inode.number, IN_ATTRIB)?;
+        }
+        Ok(base == found)
+    })
 }
 
 /// `Fs::import_late`: names of a listed directory that came on the host since.

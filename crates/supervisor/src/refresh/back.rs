@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::{Backing, Kind};
 use husk_proto::{Errno, Fs, Inode};
 
+use super::rights::same_content;
 use super::{Look, There, step};
 use crate::request::reason;
 use crate::write_back::ledger::{self, Here};
@@ -123,6 +124,11 @@ impl Look<'_> {
         let one = There::at(&back.path);
         let given = self.give_back(back.dir, back.inode, &back.path, one.as_ref())?;
         let (path, shown) = (&*back.path, self.image.attributes(back.inode));
+        if let (Given::Busy | Given::Changed, Some(one)) = (&given, &one)
+            && self.has_content_of(back, one)
+        {
+            return self.take_written_rights(path, back.inode, &shown?, one).map(drop);
+        }
         match (given, &one) {
             (Given::Back, Some(_)) => self.told.renewed += 1,
             (Given::Back, None) => self.told.removed += 1,
@@ -140,12 +146,18 @@ impl Look<'_> {
                 let kind = host::kind_of(&one.found, shown.shown_device);
                 let origin = super::origin_path(self.image, &shown)?;
                 let own = origin.as_deref() == Some(path) && kind == shown.step.kind;
-                if !own || !self.renew(back.inode, &shown, one, kind)? {
+                if !own || !self.renew(path, back.inode, &shown, one)? {
                     self.conflict(path, "changed on the host and in the image");
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether the host has at most changed the rights of what a write-back has put there.
+    fn has_content_of(&self, back: &Back, one: &There) -> bool {
+        let here = self.ledger.here_of(&back.path, back.inode);
+        here.is_some_and(|here| same_content(&here.identity, &host::identity_of(&one.found)))
     }
 
     /// A directory that has gone, for what the host has there now.

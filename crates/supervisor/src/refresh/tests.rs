@@ -9,6 +9,7 @@ use std::path::Path;
 
 use husk_carrier::{check, scratch_words};
 use husk_proto::Admin as _;
+use husk_proto::fs::{Change, Time};
 
 use super::*;
 use crate::image;
@@ -411,4 +412,113 @@ fn a_directory_whose_changes_were_taken_in_is_removed_and_moved_without_a_confli
     scene.direct.rmdir(&ALL, root, b"was").unwrap();
     assert_eq!(scene.bring_here(true).conflicts.len(), 1);
     assert!(scene.path.join("was/came").exists());
+}
+
+fn set_mode(scene: &Scene, name: &str, mode: u32) {
+    fs::set_permissions(scene.path.join(name), fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode_on_host(scene: &Scene, name: &str) -> u32 {
+    fs::metadata(scene.path.join(name)).unwrap().permissions().mode() & 0o7777
+}
+
+fn mode_in_image(scene: &mut Scene, name: &str) -> u32 {
+    let inode = scene.at(name);
+    scene.direct.step(inode).unwrap().mode & 0o7777
+}
+
+fn give(scene: &mut Scene, name: &str, change: Change) {
+    let inode = scene.at(name);
+    scene.direct.change(&ALL, inode, change).unwrap();
+}
+
+/// A tree of which the image has changed all but the rights, and what else it changes later.
+fn scene_of_rights(synced: bool, rights: bool) -> Scene {
+    let mut scene = Scene::at_once(|path| {
+        fs::create_dir(path.join("names")).unwrap();
+        for name in ["bytes", "times", "names/inner"] {
+            fs::write(path.join(name), "host: base").unwrap();
+        }
+        for name in ["bytes", "times"] {
+            fs::set_permissions(path.join(name), fs::Permissions::from_mode(0o644)).unwrap();
+        }
+    });
+    scene.write("names/new", b"image");
+    scene.rewrite("bytes", b"image");
+    if rights {
+        for (name, mode) in [("names", 0o711), ("bytes", 0o664), ("times", 0o664)] {
+            give(&mut scene, name, Change { mode: Some(mode), ..Change::default() });
+        }
+    }
+    let time = Change { modified: Some(Time::At(1_000_000_000)), ..Change::default() };
+    give(&mut scene, "times", time);
+    scene.mkdir("made");
+    if synced {
+        assert!(scene.bring_here(true).is_complete());
+    }
+    scene
+}
+
+const RIGHTS: [(&str, u32); 3] = [("names", 0o700), ("bytes", 0o600), ("times", 0o600)];
+
+#[test]
+fn rights_that_only_the_host_changes_are_shown_after_a_refresh_and_stay() {
+    for (synced, open) in [(false, false), (true, false), (true, true)] {
+        // Rights that the image had changed before a sync are no change of it after that.
+        let mut scene = scene_of_rights(synced, synced);
+        let later = |scene: &mut Scene, n: u32| {
+            scene.write(&format!("names/later-{n}"), b"later");
+            for name in ["bytes", "times"] {
+                let time = Time::At(1_000_000_000 + i64::from(n));
+                give(scene, name, Change { modified: Some(time), ..Change::default() });
+            }
+        };
+        if open {
+            later(&mut scene, 1);
+        }
+        RIGHTS.iter().for_each(|(name, mode)| set_mode(&scene, name, *mode));
+        if synced {
+            set_mode(&scene, "made", 0o700);
+        }
+        for _ in 0..2 {
+            let told = refresh_noting(&mut scene);
+            assert!(told.is_complete(), "{synced} {open}: {told:#?}");
+            for (name, mode) in RIGHTS {
+                assert_eq!(mode_in_image(&mut scene, name), mode, "{name} {synced} {open}");
+            }
+            assert!(!synced || mode_in_image(&mut scene, "made") == 0o700);
+        }
+        assert_eq!(refresh_noting(&mut scene).renewed, 0);
+        for n in 2..4 {
+            later(&mut scene, n);
+            let outcome = scene.bring_here(true);
+            assert!(outcome.is_complete() && outcome.notes.is_empty(), "{outcome:#?}");
+            for (name, mode) in RIGHTS {
+                assert_eq!(mode_on_host(&scene, name), mode, "{name} {synced} {open}");
+            }
+            assert!(!synced || mode_on_host(&scene, "made") == 0o700);
+        }
+    }
+}
+
+#[test]
+fn rights_that_both_sides_change_are_told_by_a_refresh_and_the_write_back() {
+    for synced in [false, true] {
+        let mut scene = scene_of_rights(synced, false);
+        for (name, mode) in [("names", 0o711), ("bytes", 0o664), ("times", 0o664)] {
+            give(&mut scene, name, Change { mode: Some(mode), ..Change::default() });
+        }
+        RIGHTS.iter().for_each(|(name, mode)| set_mode(&scene, name, *mode));
+        for _ in 0..2 {
+            let told = refresh_noting(&mut scene);
+            assert_eq!((told.conflicts.len(), told.failures.len()), (3, 0), "{told:#?}");
+            assert_eq!(mode_in_image(&mut scene, "times"), 0o664);
+        }
+        let outcome = scene.bring_here(true);
+        // What gets names or bytes of the image gets its rights, with a line.
+        assert_eq!(outcome.conflicts.len() + outcome.notes.len(), 3, "{synced}: {outcome:#?}");
+        let line = outcome.conflicts.iter().find(|line| line.contains("/times"));
+        assert!(line.is_some(), "{outcome:#?}");
+        assert_eq!(mode_on_host(&scene, "times"), 0o600);
+    }
 }

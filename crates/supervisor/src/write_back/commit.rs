@@ -31,8 +31,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use husk_proto::Credentials;
-use husk_proto::fs::{Change, HostIdentity};
+use husk_proto::fs::HostIdentity;
 use rustix::fs::RenameFlags;
 
 use super::below::Below;
@@ -651,14 +650,9 @@ fn carry_out_unlocked<S: Source>(
 /// Where programs go on, what the host alone has changed of mode and owner is the image's from now
 /// on. What a program has changed since is its own.
 fn take_rights<S: Source>(source: &mut S, plan: &Plan, live: bool) {
-    let who = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
-    for &Taken { inode, before, after } in plan.taken.iter().filter(|_| live) {
-        let now = source.attributes(inode).map(|now| now.step);
-        if now.is_ok_and(|now| (now.mode, now.uid, now.gid) == before) {
-            let (mode, uid, gid) = (Some(after.0), Some(after.1), Some(after.2));
-            // One that has gone needs nothing.
-            let _ = source.change(&who, inode, Change { mode, uid, gid, ..Change::default() });
-        }
+    for &Taken { inode, before, found } in plan.taken.iter().filter(|_| live) {
+        // One that has gone needs nothing.
+        let _ = source.take_rights(inode, before, found);
     }
 }
 

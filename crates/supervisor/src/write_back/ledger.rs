@@ -29,7 +29,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, HostIdentity, Kind};
+use husk_proto::fs::{Attributes, HostIdentity, Kind, Rights};
 use husk_proto::{Fs, Inode};
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,7 @@ use super::beneath::{Beneath, Object as Which};
 use super::extended::Extended;
 use super::host;
 use super::make::Noted;
-use super::plan::{Content, Object, Plan, Rights};
+use super::plan::{Content, Object, Plan};
 use crate::clock;
 
 /// What is known of one path.
@@ -160,6 +160,8 @@ pub struct Ledger {
     /// What was to be removed and is still there, and when that was decided.
     to_go: HashMap<PathBuf, i64>,
     places: HashMap<(u32, u32), Vec<PathBuf>>,
+    /// See `status_changed`.
+    changed: bool,
 }
 
 impl Ledger {
@@ -182,6 +184,7 @@ impl Ledger {
                 .collect(),
             to_go: stored.to_go.into_iter().map(|(path, ns)| (path.path(), ns)).collect(),
             places: HashMap::new(),
+            changed: false,
         };
         ledger.index();
         ledger
@@ -276,6 +279,31 @@ impl Ledger {
         self.own.insert((identity.device, identity.inode), identity.changed_ns);
         if let Some(Entry::Here(here)) = self.entries.get_mut(path) {
             here.identity = identity;
+        }
+    }
+
+    /// The image has the rights of what is at `path`, which somebody has changed at `changed_ns`;
+    /// `facts`: what it says then, if it had nothing else to say.
+    pub fn status_changed(
+        &mut self,
+        path: &Path,
+        changed_ns: i64,
+        rights: Rights,
+        facts: Option<u64>,
+    ) {
+        let Some(Entry::Here(here)) = self.entries.get_mut(path) else { return };
+        let before = *here;
+        here.identity.changed_ns = changed_ns;
+        here.rights = Some(rights);
+        here.facts = facts.unwrap_or(here.facts);
+        self.changed |= *here != before;
+    }
+
+    /// Writes it down, if that was said of anything since.
+    pub fn save_if_changed(&mut self) -> io::Result<()> {
+        match std::mem::take(&mut self.changed) {
+            true => self.save(),
+            false => Ok(()),
         }
     }
 

@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, HostIdentity, Kind};
+use husk_proto::fs::{Attributes, HostIdentity, Kind, Rights};
 use husk_proto::{Errno, Inode};
 
 use super::beneath::held::Held;
@@ -29,7 +29,7 @@ use super::grow::{Growing, Tail};
 use super::ledger::Ledger;
 use super::manifest::{Facts, Manifest};
 use super::numbers::Numbers;
-use super::plan::{Content, Object, Put, Rights, Touch};
+use super::plan::{Content, Object, Put, Touch};
 use super::rescue::{Rescue, Saved};
 use super::small::{Small, Waiting};
 use super::unsynced::Unsynced;

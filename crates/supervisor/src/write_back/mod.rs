@@ -75,7 +75,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use husk_proto::fs::{Attributes, Origin};
+use husk_proto::fs::{Attributes, Origin, Rights};
 use husk_proto::{Errno, Fs, Inode};
 use rustix::fs::{Access, access};
 
@@ -114,7 +114,9 @@ pub trait Source: Fs {
     /// Names the record of each host object that the image has ever seen.
     fn each_origin(&mut self, emit: &mut dyn FnMut(Origin));
     /// Mode, owner and group that a host object had when it was last looked at.
-    fn origin_rights(&mut self, origin: Origin) -> Result<(u32, u32, u32), Errno>;
+    fn origin_rights(&mut self, origin: Origin) -> Result<Rights, Errno>;
+    /// Gives an inode what the host alone has changed of its rights since they were `before`.
+    fn take_rights(&mut self, inode: Inode, before: Rights, found: Rights) -> Result<bool, Errno>;
     /// Names each inode that has names on the host for which the image has none, and how many.
     fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32));
     /// Gives back the pin of `Fs::create_nameless`.

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::Inode;
-use husk_proto::fs::{Attributes, HostIdentity};
+use husk_proto::fs::{Attributes, HostIdentity, Rights};
 
 use super::below::Below;
 use super::extended::Extended;
@@ -43,18 +43,16 @@ pub struct Plan {
     pub taken: Vec<Taken>,
 }
 
-/// Mode, owner and group.
-pub type Rights = (u32, u32, u32);
-
-/// Rights that the host alone has changed: the plan has those of the host, the image not yet.
+/// Rights that the host alone has changed: the plan has those of the host, the image not yet. It
+/// is to have them, so that no later write-back takes them back.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
     /// Whose.
     pub inode: Inode,
-    /// What the image has.
+    /// What the host had.
     pub before: Rights,
-    /// What it is to have, so that no later write-back takes them back.
-    pub after: Rights,
+    /// What it has.
+    pub found: Rights,
 }
 
 impl Plan {

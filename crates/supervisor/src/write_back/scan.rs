@@ -550,6 +550,8 @@ impl<'a, S: Source> Scan<'a, S> {
         origin: Option<PathBuf>,
         depth: u32,
     ) -> Result<Object, Errno> {
+        let mut attributes = attributes;
+        let was = origin.clone();
         let content = match (attributes.step.kind, attributes.backing, origin) {
             (Kind::Directory, _, Some(origin)) if attributes.step.unlisted && self.run.live => {
                 detach::list(self.source, self.beneath, inode, &origin)?;
@@ -577,6 +579,10 @@ impl<'a, S: Source> Scan<'a, S> {
                 }
             }
         };
+        if let (Content::Image, Some(path), Some(origin)) = (&content, was, attributes.origin) {
+            let expected = self.source.host_identity(origin)?;
+            self.merge_or_note(&path, &expected, &mut attributes);
+        }
         self.made_of(inode, attributes, content)
     }
 

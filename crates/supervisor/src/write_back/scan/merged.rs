@@ -15,11 +15,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::Inode;
-use husk_proto::fs::{Attributes, HostIdentity};
+use husk_proto::fs::{Attributes, HostIdentity, Rights};
 
 use super::Scan;
 use crate::write_back::extended::Extended;
-use crate::write_back::plan::{Rights, Taken, Touch, Wanted};
+use crate::write_back::plan::{Taken, Touch, Wanted};
 use crate::write_back::{Source, host};
 
 impl<S: Source> Scan<'_, S> {
@@ -48,9 +48,10 @@ impl<S: Source> Scan<'_, S> {
         if untouched {
             return true;
         }
-        let Some((mode, uid, gid)) = self.rights_before(path, &found, attributes) else {
+        let Some(base) = self.rights_before(path, &found, attributes) else {
             return true;
         };
+        let (mode, uid, gid) = base;
         let step = &mut attributes.step;
         let before = (step.mode, step.uid, step.gid);
         let all = [
@@ -65,9 +66,9 @@ impl<S: Source> Scan<'_, S> {
             }
             all && compatible
         });
-        let after = (step.mode, step.uid, step.gid);
-        if after != before {
-            self.plan.taken.push(Taken { inode: step.inode, before, after });
+        if (step.mode, step.uid, step.gid) != before {
+            let found = (there.mode() & 0o7777, there.uid(), there.gid());
+            self.plan.taken.push(Taken { inode: step.inode, before: base, found });
         }
         compatible
     }

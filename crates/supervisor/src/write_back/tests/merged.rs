@@ -307,3 +307,19 @@ fn rights_that_the_host_changed_stay_where_the_image_saves_under_a_new_name() {
         assert_eq!(scene.host("saved"), "ours");
     }
 }
+
+#[test]
+fn rights_that_the_host_changed_go_with_a_file_that_the_image_has_moved_and_written() {
+    for live in [false, true] {
+        let mut scene = scene_of(&["secret"]);
+        scene.rewrite("secret", b"ours");
+        scene.rename("secret", "there");
+        set_mode(&scene.path.join("secret"), 0o600);
+        complete(&scene.bring(live, &[]));
+        assert_eq!(
+            (scene.host("there"), mode_of(&scene.path.join("there"))),
+            ("ours".into(), 0o600)
+        );
+        assert!(!scene.path.join("secret").exists());
+    }
+}

@@ -1,0 +1,107 @@
+//! Takes in mode, owner and group that the host alone has changed, of objects that the image has
+//! changed otherwise.
+//!
+//! ```text
+//!   what the host had      as a write-back left it (ledger), or as the image saw it (its record)
+//!   changed there only     the image's from now on
+//!   changed by both        a conflict, told; the image keeps its own, and so does the host
+//! ```
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use husk_proto::fs::{Attributes, HostIdentity, Rights};
+use husk_proto::{Admin as _, Errno, Inode};
+
+use super::{Look, There, step};
+use crate::write_back::{extended, host, ledger};
+
+/// What is told where both sides have changed them.
+const BOTH: &str = "mode or owner changed on the host and in the image";
+
+fn rights_of(one: &There) -> Rights {
+    (one.found.mode() & 0o7777, one.found.uid(), one.found.gid())
+}
+
+/// Whether nothing but the status of an object may have changed.
+pub(super) fn same_content(seen: &HostIdentity, found: &HostIdentity) -> bool {
+    HostIdentity { changed_ns: seen.changed_ns, ..*found } == *seen
+}
+
+impl Look<'_> {
+    /// Takes them in for an inode that a write-back has put at `path`, where the host still has the
+    /// same object. Whether there was such an entry.
+    pub(super) fn take_written_rights(
+        &mut self,
+        path: &Path,
+        inode: Inode,
+        shown: &Attributes,
+        one: &There,
+    ) -> Result<bool, Errno> {
+        let (found, theirs) = (host::identity_of(&one.found), rights_of(one));
+        let which = |one: &HostIdentity| (one.device, one.inode);
+        let here = self.ledger.here_of(path, inode).copied();
+        let here = here.filter(|here| which(&here.identity) == which(&found));
+        let Some((here, before)) = here.and_then(|here| Some((here, here.rights?))) else {
+            return Ok(false);
+        };
+        if before != theirs {
+            step("take rights")?;
+            if !self.image.take_rights(inode, before, theirs)? {
+                self.conflict(path, BOTH);
+                return Ok(true);
+            }
+            self.told.renewed += u64::from(!one.found.is_dir());
+        }
+        let extended = extended::of(self.image, inode, shown)?;
+        let unchanged = ledger::facts(shown, extended.as_ref()) == here.facts;
+        let facts = |shown: &Attributes| ledger::facts(shown, extended.as_ref());
+        let facts = unchanged.then(|| facts(&with_rights(shown, before, theirs)));
+        self.ledger.status_changed(path, found.changed_ns, theirs, facts);
+        Ok(true)
+    }
+
+    /// The same for what the image has from the host, and no write-back has put there.
+    pub(super) fn take_seen_rights(
+        &mut self,
+        path: &Path,
+        inode: Inode,
+        shown: &Attributes,
+        one: &There,
+    ) -> Result<(), Errno> {
+        let Some(origin) = shown.origin else { return Ok(()) };
+        let (before, theirs) = (self.image.origin_rights(origin)?, rights_of(one));
+        if before != theirs {
+            step("take rights")?;
+            match self.image.take_rights(inode, before, theirs)? {
+                true => self.told.renewed += 1,
+                false => self.conflict(path, BOTH),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells where the image has kept rights that differ from those that the host has changed.
+    pub(super) fn tell_rights(
+        &mut self,
+        path: &Path,
+        shown: &Attributes,
+        one: &There,
+    ) -> Result<(), Errno> {
+        let Some(origin) = shown.origin else { return Ok(()) };
+        if self.image.origin_rights(origin)? != rights_of(one) {
+            self.conflict(path, BOTH);
+        }
+        Ok(())
+    }
+}
+
+/// What is shown once the host's have been taken in.
+fn with_rights(shown: &Attributes, before: Rights, theirs: Rights) -> Attributes {
+    let one = |ours: u32, before: u32, theirs: u32| if ours == before { theirs } else { ours };
+    let (mut after, step) = (*shown, &shown.step);
+    after.step.mode = step.mode & !0o7777 | one(step.mode & 0o7777, before.0, theirs.0);
+    (after.step.uid, after.step.gid) =
+        (one(step.uid, before.1, theirs.1), one(step.gid, before.2, theirs.2));
+    after
+}
