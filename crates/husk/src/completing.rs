@@ -12,8 +12,8 @@ use std::process::ExitCode;
 
 use clap::{Arg, Command};
 use clap_complete::Shell;
-use husk_supervisor::failure::STATUS_HUSK;
 use husk_supervisor::named::offer;
+use husk_supervisor::output::failure::STATUS_HUSK;
 
 /// What asks for the names; who has none is offered none.
 const ASK: &str = "husk ls --names 2> /dev/null";

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use husk_supervisor::differences::{Differences, Look, show};
-use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::request::reason;
-use husk_supervisor::say::{print_bytes, say};
+use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::output::{print_bytes, say};
+use husk_supervisor::run::request::reason;
 
 use crate::failed;
 

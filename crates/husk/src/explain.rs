@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command};
 use husk_proto::place::Policy;
-use husk_supervisor::explain;
-use husk_supervisor::failure::STATUS_HUSK;
+use husk_supervisor::output::failure::STATUS_HUSK;
+use husk_supervisor::show::explain;
 
 use crate::{failed, shown};
 

@@ -55,12 +55,18 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use husk_proto::place::{Origin, Policy};
-use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::request::{
+use husk_supervisor::Request;
+use husk_supervisor::hosts;
+use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::output::{print, say};
+use husk_supervisor::recording;
+use husk_supervisor::run::limits;
+use husk_supervisor::run::request::{
     VolumePlan, parse_kernels, parse_nodes, parse_size, parse_volume, reason,
 };
-use husk_supervisor::say::{print, say};
-use husk_supervisor::{Request, check, fsck, hosts, limits, recording, stat};
+use husk_supervisor::show::check;
+use husk_supervisor::show::fsck;
+use husk_supervisor::show::stat;
 use serde::Serialize;
 
 /// The runtime, built for its own target by `build.rs`.
@@ -480,7 +486,7 @@ fn main() -> ExitCode {
     if let Some(status) = hosts::at_a_glance() {
         return ExitCode::from(status);
     }
-    husk_supervisor::umask::spare_owner();
+    husk_supervisor::run::umask::spare_owner();
     match limits::ensure_stack() {
         Ok(()) => begin(),
         Err(failure) => failed(&failure),

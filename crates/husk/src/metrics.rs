@@ -20,12 +20,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use husk_supervisor::failure::Failure;
-use husk_supervisor::metrics::{CONTENT_TYPE, text};
-use husk_supervisor::request::reason;
-use husk_supervisor::say::{print, say};
-use husk_supervisor::stat;
-use husk_supervisor::visit::Visit;
+use husk_supervisor::Failure;
+use husk_supervisor::image::attach::Visit;
+use husk_supervisor::output::{print, say};
+use husk_supervisor::run::request::reason;
+use husk_supervisor::show::metrics::{CONTENT_TYPE, text};
+use husk_supervisor::show::stat;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::stat::{Mode, umask};

@@ -12,12 +12,12 @@ use std::process::ExitCode;
 
 use husk_proto::place::Policy;
 use husk_supervisor::Request;
-use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::follow::{self, Told};
 use husk_supervisor::named::{self, Synced, Waiting};
+use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::output::{print, say};
 use husk_supervisor::refresh::{self, Refreshed};
-use husk_supervisor::request::{parse_node, parse_nodes};
-use husk_supervisor::say::{print, say};
+use husk_supervisor::run::request::{parse_node, parse_nodes};
 use husk_supervisor::write_back::tally::conflict_lines;
 use serde::Serialize;
 

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::request::reason;
-use husk_supervisor::say::{print, say};
+use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::output::{print, say};
+use husk_supervisor::run::request::reason;
 
 use crate::{Options, completing, failed};
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use husk_supervisor::failure::STATUS_HUSK;
+use husk_supervisor::output::failure::STATUS_HUSK;
+use husk_supervisor::output::say;
+use husk_supervisor::output::typed::typed;
 use husk_supervisor::recovery::{self, Report, Row, State, Way};
-use husk_supervisor::say::say;
-use husk_supervisor::typed::typed;
 
 use crate::{failed, shown};
 

@@ -10,9 +10,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Command;
-use husk_supervisor::failure::STATUS_HUSK;
-use husk_supervisor::request::reason;
-use husk_supervisor::say::{print, say};
+use husk_supervisor::output::failure::STATUS_HUSK;
+use husk_supervisor::output::{print, say};
+use husk_supervisor::run::request::reason;
 
 use crate::pages::command;
 

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use husk_supervisor::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::named::all_unfinished;
+use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::output::say;
 use husk_supervisor::rescues::{self, Restored, Shown};
-use husk_supervisor::say::say;
 
 use crate::{failed, shown};
 

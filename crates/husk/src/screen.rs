@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::panic;
 use std::time::{Duration, Instant};
 
-use husk_supervisor::failure::Failure;
+use husk_supervisor::Failure;
 use nix::sys::signalfd::SignalFd;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -58,7 +58,7 @@ pub fn show(page: &mut impl Page, what: &str) -> Result<Ended, Failure> {
         return Err(Failure::new(what, why, "add --once or --json"));
     }
     let failed = |problem: io::Error| {
-        let why = husk_supervisor::request::reason(&problem);
+        let why = husk_supervisor::run::request::reason(&problem);
         Failure::new(what, why, "try another terminal, or --once")
     };
     let signals = ends::by_descriptor().map_err(failed)?;

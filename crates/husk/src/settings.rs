@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use husk_supervisor::config::{self, Config};
-use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::say::{print, say};
+use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::output::{print, say};
 use serde::Serialize;
 
 use crate::{failed, shown};
@@ -121,7 +121,7 @@ fn check_all(json: bool) -> Result<bool, Failure> {
 
 fn told(text: &str) -> Result<bool, Failure> {
     let failed = |problem: std::io::Error| {
-        let why = husk_supervisor::request::reason(&problem);
+        let why = husk_supervisor::run::request::reason(&problem);
         Failure::new("cannot print the report", why, "look where the output goes")
     };
     print(text).map(|()| true).map_err(failed)

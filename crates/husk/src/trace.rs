@@ -16,13 +16,13 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use husk_abi::nr;
-use husk_supervisor::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
-use husk_supervisor::request::reason;
-use husk_supervisor::say::say;
-use husk_supervisor::trace::chrome::Chrome;
-use husk_supervisor::trace::show::not_recorded;
-use husk_supervisor::trace::summary::Summary;
-use husk_supervisor::trace::{Call, Tracer, Wish};
+use husk_supervisor::output::failure::{Failure, STATUS_HUSK, STATUS_SIGNAL_BASE};
+use husk_supervisor::output::say;
+use husk_supervisor::run::request::reason;
+use husk_supervisor::show::trace::chrome::Chrome;
+use husk_supervisor::show::trace::show::not_recorded;
+use husk_supervisor::show::trace::summary::Summary;
+use husk_supervisor::show::trace::{Call, Tracer, Wish};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::SignalFd;
@@ -199,7 +199,7 @@ fn start(options: &Options) -> Result<Child, Failure> {
     let husk = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("husk"));
     let mut command = Command::new(husk);
     command.arg("exec").arg(&options.image).arg("--").args(&options.command);
-    husk_supervisor::umask::with_callers(|| command.spawn()).map_err(|problem| {
+    husk_supervisor::run::umask::with_callers(|| command.spawn()).map_err(|problem| {
         let what = format!("cannot run {}", options.command[0]);
         Failure::new(what, reason(&problem), "try again")
     })

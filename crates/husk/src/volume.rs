@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use husk_storage::catalogue::{Catalogue, Report, Row, State};
-use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::request::{parse_size, size};
-use husk_supervisor::say::say;
+use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::output::say;
+use husk_supervisor::run::request::{parse_size, size};
 use husk_supervisor::volumes::{resize, stat};
 
 use crate::{failed, shown};

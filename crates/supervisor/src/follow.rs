@@ -25,10 +25,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use crate::failure::Failure;
 use crate::named;
+use crate::output::failure::Failure;
 use crate::refresh::{Changed, Refreshed, Session};
-use crate::request::reason;
+use crate::run::request::reason;
 
 /// Without another change for so long, those that came are taken in.
 const QUIET: Duration = Duration::from_millis(20);

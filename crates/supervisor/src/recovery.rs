@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::failure::Failure;
-use crate::typed::{all_in_json, typed};
+use crate::output::failure::Failure;
+use crate::output::typed::{all_in_json, typed};
 use crate::write_back::manifest::{self, Pending};
 use crate::write_back::recover::{self, Recovered};
 

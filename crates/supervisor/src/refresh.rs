@@ -36,10 +36,10 @@ use serde::Serialize;
 
 use self::back::Back;
 use self::rights::same_content;
-use crate::failure::Failure;
+use crate::image::attach::Visit;
 use crate::named::{self, Place, Turn};
-use crate::request::reason;
-use crate::visit::Visit;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 use crate::write_back::beneath::schedule::before;
 use crate::write_back::ledger::{Entry, Ledger};
 use crate::write_back::{Overlay, derived, host, origin_path};

@@ -21,9 +21,9 @@ use rustix::fs::RenameFlags;
 use serde::Serialize;
 
 use crate::config::state;
-use crate::failure::Failure;
-use crate::request::{reason, size};
-use crate::typed::{in_json, typed};
+use crate::output::failure::Failure;
+use crate::output::typed::{in_json, typed};
+use crate::run::request::{reason, size};
 use crate::write_back::beneath::held::Held;
 use crate::write_back::beneath::{Beneath, Object as Which, lacks_flag, object_of};
 use crate::write_back::host::{Names, identity_of};

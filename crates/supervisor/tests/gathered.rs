@@ -9,8 +9,9 @@ use husk_carrier::{Direct, Layout};
 use husk_proto::Shortcuts as _;
 use husk_proto::fs::HostIdentity;
 use husk_proto::image::{Image as _, Rewritten};
-use husk_supervisor::copies::serve_one;
-use husk_supervisor::{descriptors, image};
+use husk_supervisor::image;
+use husk_supervisor::image::copies::serve_one;
+use husk_supervisor::image::descriptors;
 
 const LAYOUT: Layout = Layout { kernels: 1, memory_bytes: 16 << 20 };
 const MIB: usize = 1 << 20;

@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use husk_supervisor::descent::{self, Descendants};
-use husk_supervisor::launch;
-use husk_supervisor::signals::Signals;
-use husk_supervisor::watch::{Burial, End, watch};
+use husk_supervisor::process::main_loop::{Burial, End, watch};
+use husk_supervisor::process::reaper::{self, Descendants};
+use husk_supervisor::process::signals::Signals;
+use husk_supervisor::run::launch;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
@@ -53,14 +53,14 @@ fn main() {
     assert_eq!(run(&signals, "sleep 30 & exit 0").0, End::Exit(0));
     let started = Instant::now();
     let mut all = Descendants { buried: |_| {}, guard: || None };
-    let (who, how) = descent::end_stragglers(&mut all).expect("sleep had to be told");
+    let (who, how) = reaper::end_stragglers(&mut all).expect("sleep had to be told");
     assert!(who.contains("sleep") && how.contains("SIGHUP"), "{who}: {how}");
     assert!(started.elapsed() < Duration::from_secs(2));
-    assert!(descent::descendants(std::process::id()).is_empty());
+    assert!(reaper::descendants(std::process::id()).is_empty());
 
     // Deaf to everything but the kill.
     assert_eq!(run(&signals, "(trap '' HUP TERM; sleep 30; sleep 30) & sleep 0.2").0, End::Exit(0));
-    let (_, how) = descent::end_stragglers(&mut all).expect("the deaf one had to be told");
+    let (_, how) = reaper::end_stragglers(&mut all).expect("the deaf one had to be told");
     assert!(how.contains("SIGKILL"), "{how}");
-    assert!(descent::descendants(std::process::id()).is_empty());
+    assert!(reaper::descendants(std::process::id()).is_empty());
 }

@@ -107,7 +107,7 @@ pub fn fastest_now() -> f64 {
 /// How long a fixed amount of independent work takes now.
 fn probe_ns() -> f64 {
     let start = Instant::now();
-    husk_supervisor::check::keep_busy(ADDITIONS);
+    husk_supervisor::show::check::keep_busy(ADDITIONS);
     start.elapsed().as_nanos() as f64
 }
 
@@ -149,7 +149,7 @@ mod tests {
         let least = |additions| {
             let once = |_| {
                 let start = Instant::now();
-                husk_supervisor::check::keep_busy(additions);
+                husk_supervisor::show::check::keep_busy(additions);
                 start.elapsed().as_nanos()
             };
             (0..200).map(once).min().expect("some")

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
-use husk_supervisor::say::print;
+use husk_supervisor::output::print;
 use serde::Serialize;
 
 use super::machine::Machine;

@@ -21,9 +21,10 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use husk_supervisor::holds::{self, Row};
-use husk_supervisor::say::print;
-use husk_supervisor::{fsck, stat};
+use husk_supervisor::output::print;
+use husk_supervisor::show::fsck;
+use husk_supervisor::show::holds::{self, Row};
+use husk_supervisor::show::stat;
 use nix::fcntl::{FcntlArg, fcntl};
 use serde::Serialize;
 

@@ -29,7 +29,7 @@ impl Machine {
                 .next()
                 .and_then(|x| x.parse().ok())
                 .unwrap_or(0.0),
-            guard: guarding(guard, husk_supervisor::check::can_guard()).to_owned(),
+            guard: guarding(guard, husk_supervisor::show::check::can_guard()).to_owned(),
         }
     }
 }

@@ -63,7 +63,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use husk_supervisor::failure::STATUS_SIGNAL_BASE;
+use husk_supervisor::output::failure::STATUS_SIGNAL_BASE;
 
 use crate::picture;
 

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
-use husk_supervisor::say::print;
+use husk_supervisor::output::print;
 use serde::Serialize;
 
 use super::machine::Machine;

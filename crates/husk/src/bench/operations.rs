@@ -195,14 +195,14 @@ fn compute(_: &Place, count: u64) -> anyhow::Result<()> {
 }
 
 fn dispatched(body: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-    husk_supervisor::check::dispatched(body)
+    husk_supervisor::show::check::dispatched(body)
         .map_err(|errno| anyhow::anyhow!("no dispatcher: {errno:?}"))?
 }
 
 fn get_flags(place: &Place, count: u64) -> anyhow::Result<()> {
     let file = place.file.as_raw_fd();
     repeat(count, || {
-        anyhow::ensure!(husk_supervisor::check::flags_of(file) >= 0, "no flags of {file}");
+        anyhow::ensure!(husk_supervisor::show::check::flags_of(file) >= 0, "no flags of {file}");
         Ok(())
     })
 }

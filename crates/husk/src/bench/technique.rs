@@ -67,7 +67,7 @@ impl Technique {
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum;
-    use husk_supervisor::variables::TECHNIQUES;
+    use husk_supervisor::run::variables::TECHNIQUES;
 
     use super::Technique;
 

@@ -14,10 +14,10 @@ use clap::Subcommand;
 use husk_net::angel::Tuning;
 use husk_net::sim;
 use husk_net::steer::{self, Problem, Snapshot};
-use husk_supervisor::check::{Fact, State};
-use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::say::say;
-use husk_supervisor::sockets;
+use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::output::say;
+use husk_supervisor::show::check::{Fact, State};
+use husk_supervisor::show::sockets;
 
 use crate::picture::{self, Course, Line};
 use crate::{failed, shown};

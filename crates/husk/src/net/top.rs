@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use husk_net::steer::{COLUMNS, Kernel, NOTHING, Problem, Snapshot};
-use husk_supervisor::failure::Failure;
+use husk_supervisor::Failure;
 use ratatui::Frame as Canvas;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::Rect;

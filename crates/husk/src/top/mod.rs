@@ -1,6 +1,6 @@
 //! `husk top`: what is going on in a live image, again and again (`screen.rs`).
 //!
-//! Not here: how rates come about (`husk_supervisor::rates`).
+//! Not here: how rates come about (`husk_supervisor::show::rates`).
 
 mod view;
 
@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
-use husk_supervisor::failure::{Failure, STATUS_HUSK};
-use husk_supervisor::rates::{Frame, Watcher};
-use husk_supervisor::say::say;
+use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
+use husk_supervisor::output::say;
+use husk_supervisor::show::rates::{Frame, Watcher};
 use ratatui::crossterm::event::KeyEvent;
 
 use crate::screen::{self, Ended, Page};

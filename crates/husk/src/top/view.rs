@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use husk_supervisor::rates::{Described, Frame, Share, Watcher, head, short};
+use husk_supervisor::show::rates::{Described, Frame, Share, Watcher, head, short};
 use ratatui::Frame as Canvas;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::Rect;
@@ -364,8 +364,8 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use husk_supervisor::rates::Kernel;
-    use husk_supervisor::stat::Holds;
+    use husk_supervisor::show::rates::Kernel;
+    use husk_supervisor::show::stat::Holds;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

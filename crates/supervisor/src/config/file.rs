@@ -17,8 +17,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::keys::{KEYS, Key, Kind, nearest};
-use crate::failure::Failure;
-use crate::request::reason;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -3,10 +3,10 @@
 
 use husk_proto::place::Policy;
 
-use crate::check::can_guard;
-use crate::fate::OnFailure;
-use crate::request::{KERNELS_MAX, default_kernels, default_memory_bytes, parse_size};
-use crate::variables::TECHNIQUES;
+use crate::run::fate::OnFailure;
+use crate::run::request::{KERNELS_MAX, default_kernels, default_memory_bytes, parse_size};
+use crate::run::variables::TECHNIQUES;
+use crate::show::check::can_guard;
 
 /// What a key can say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,10 +26,10 @@ use husk_proto::place::{self, Policy};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::failure::Failure;
-use crate::fate::OnFailure;
-use crate::request::{self, Request, parse_size, reason};
-use crate::whole;
+use crate::output::failure::Failure;
+use crate::run::fate::OnFailure;
+use crate::run::request::{self, Request, parse_size, reason};
+use crate::run::whole;
 use file::Fetched;
 use keys::nearest;
 pub use keys::{Decides, KEYS, Key, Kind};

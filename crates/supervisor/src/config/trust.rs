@@ -22,8 +22,8 @@ use sha2::{Digest, Sha256};
 
 use super::state::State;
 use crate::digest::hex;
-use crate::failure::Failure;
-use crate::request::reason;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 
 /// Name of the file of records.
 const RECORDS: &str = "trusted";

@@ -263,7 +263,7 @@ impl<S: Source> Collect<'_, S> {
         let listed = fs::read_dir(directory)
             .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
         listed.unwrap_or_else(|problem: io::Error| {
-            let why = crate::request::reason(&problem);
+            let why = crate::run::request::reason(&problem);
             self.unseen.push(format!("{}: {why}", directory.display()));
             Vec::new()
         })

@@ -25,10 +25,10 @@ use husk_carrier::Direct;
 use husk_proto::{Fs, Overview as _};
 
 use self::change::Change;
-use crate::failure::Failure;
-use crate::holds::{self, Work};
+use crate::image::attach::Visit;
 use crate::named;
-use crate::visit::Visit;
+use crate::output::failure::Failure;
+use crate::show::holds::{self, Work};
 use crate::write_back::ledger::Ledger;
 use crate::write_back::scan::Run;
 use crate::write_back::{Overlay, on_large_stack, planned};

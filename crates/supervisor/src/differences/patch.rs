@@ -98,7 +98,7 @@ fn part<S: Source>(
                 );
             }
             (Err(problem), _) | (_, Err(problem)) => {
-                let why = crate::request::reason(&problem);
+                let why = crate::run::request::reason(&problem);
                 return writeln!(front, "# {}: cannot be read: {why}", printable(&change.path));
             }
         },

@@ -191,7 +191,9 @@ fn lines<S: Source>(source: &mut S, change: &Change) -> Lines {
             Lines::Text(count(ChangeTag::Insert), count(ChangeTag::Delete))
         }
         (Ok(old), Ok(new)) => Lines::Binary(old.length(), new.length()),
-        (Err(problem), _) | (_, Err(problem)) => Lines::Unseen(crate::request::reason(&problem)),
+        (Err(problem), _) | (_, Err(problem)) => {
+            Lines::Unseen(crate::run::request::reason(&problem))
+        }
     }
 }
 

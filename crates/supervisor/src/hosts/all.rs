@@ -26,17 +26,17 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::descent::descendants;
-use crate::descriptors::inherited;
-use crate::failure::Failure;
 use crate::hosts::account::{self, Account};
 use crate::hosts::apart::Apart;
 use crate::hosts::starter::{self, Told};
 use crate::hosts::{HOSTS_MAX, MEMORY_BYTES, SHADOW, socket_name, ssh};
+use crate::image::descriptors::inherited;
 use crate::named::{Name, SELF};
 use crate::nodes::Tree;
-use crate::request::reason;
-use crate::say::say;
+use crate::output::failure::Failure;
+use crate::output::say;
+use crate::process::reaper::descendants;
+use crate::run::request::reason;
 
 /// How long a starter may take for its account, and to end.
 const END_MAX: Duration = Duration::from_secs(20);

@@ -40,10 +40,10 @@ use crate::hosts::known::Known;
 use crate::hosts::noted::Noted;
 use crate::hosts::same;
 use crate::hosts::stream::{Frame, Kind, put, take};
+use crate::image::private::Private;
 use crate::named::SELF;
 use crate::nodes::{self, PartOf, Tree};
-use crate::private::Private;
-use crate::request::reason;
+use crate::run::request::reason;
 
 /// Requests of programs here that are on their way at once.
 pub const ASKERS: u32 = 32;
@@ -116,8 +116,8 @@ pub fn features() -> Vec<String> {
 
 /// What this host's clock says, ns since 1970.
 pub fn now_ns() -> i64 {
-    let ahead_s = std::env::var(AHEAD).ok().and_then(|text| text.parse::<i64>().ok());
-    crate::clock::exact_ns().saturating_add(ahead_s.unwrap_or(0).saturating_mul(1_000_000_000))
+    let ahead_s = std::env::var(AHEAD).ok().and_then(|text| text.parse().ok()).unwrap_or(0_i64);
+    crate::image::clock::exact_ns().saturating_add(ahead_s.saturating_mul(1_000_000_000))
 }
 
 /// The lock, whoever has panicked holding it: what it guards is whole between two calls.
@@ -499,7 +499,7 @@ fn run(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) {
                 reason(&problem)
             );
             let _ = guest.put(Kind::Errors, channel, line.as_bytes());
-            Fate::Unstarted(crate::failure::STATUS_NOT_EXECUTABLE)
+            Fate::Unstarted(crate::output::failure::STATUS_NOT_EXECUTABLE)
         }
     };
     guest.bring(channel, true);
@@ -787,7 +787,7 @@ pub fn at_a_glance(words: impl Iterator<Item = std::ffi::OsString>) -> Option<u8
     words.peek().filter(|first| *first == JOB)?;
     let words: Vec<_> = words.collect();
     let [_, images, umask, here, program, shown, arguments @ ..] = &words[..] else {
-        return Some(crate::failure::STATUS_HUSK);
+        return Some(crate::output::failure::STATUS_HUSK);
     };
     let umask = umask.to_str().and_then(|text| text.parse().ok()).unwrap_or(0o22);
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(umask));

@@ -27,7 +27,7 @@ mod ssh;
 mod starter;
 mod stream;
 
-use crate::failure::Failure;
+use crate::output::failure::Failure;
 pub use account::{Account, Running, seen};
 pub use all::{Hosts, Leaving, News};
 pub use apart::Apart;

@@ -20,10 +20,10 @@ use std::thread;
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::failure::{STATUS_HUSK, STATUS_NOT_EXECUTABLE};
 use crate::hosts::job::{Fate, Job};
 use crate::hosts::stream::{Kind, put, take};
-use crate::say::say;
+use crate::output::failure::{STATUS_HUSK, STATUS_NOT_EXECUTABLE};
+use crate::output::say;
 
 /// How the runtime calls it.
 pub const SHADOW: &str = "husk: shadow";

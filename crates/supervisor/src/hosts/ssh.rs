@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::failure::Failure;
 use crate::hosts::known::{Known, is_identity, name_of, was_settled};
 use crate::hosts::own::Own;
-use crate::request::reason;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 
 /// How long the other host may take for an answer, a copy of the file included.
 pub const START_MAX: Duration = Duration::from_secs(120);

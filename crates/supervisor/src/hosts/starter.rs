@@ -31,8 +31,6 @@ use std::time::{Duration, Instant};
 use husk_node::{File as Bytes, Kept, Told as Copied};
 use serde::{Deserialize, Serialize};
 
-use crate::clock::exact_ns;
-use crate::failure::Failure;
 use crate::hosts::account::{Account, Running, SEES, Spent};
 use crate::hosts::guest::{
     ALIVE_EVERY, ASKERS, CREDIT_BYTES, Hello, SILENCE_MAX, VERSION, Welcome, features, lock,
@@ -43,10 +41,12 @@ use crate::hosts::noted::Noted;
 use crate::hosts::own::Own;
 use crate::hosts::stream::{Frame, Kind, put, take};
 use crate::hosts::{same, ssh};
+use crate::image::clock::exact_ns;
 use crate::named::{self, Name, SELF};
 use crate::nodes::Tree;
-use crate::request::reason;
-use crate::say::say;
+use crate::output::failure::Failure;
+use crate::output::say;
+use crate::run::request::reason;
 
 /// Requests of the guest that may wait: each of its threads has one, and some it has given up.
 const QUEUED_MAX: usize = 4 * ASKERS as usize;
@@ -182,7 +182,7 @@ pub fn serve(host: &str, told: &str) -> u8 {
         }
         Err(failure) => {
             report(&Err(failure));
-            crate::failure::STATUS_HUSK
+            crate::output::failure::STATUS_HUSK
         }
     }
 }

@@ -18,17 +18,17 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use crate::descriptors::loader;
-use crate::failure::Failure;
+use crate::image::attach;
+use crate::image::descriptors::loader;
 use crate::named::ask::tells_of_death;
 use crate::named::keep::{self, Keeper, part_from_caller, partner};
 use crate::named::kept::Left;
 use crate::named::message::{line, receive, send};
 use crate::named::place::{Adopted, Name, Place};
 use crate::named::up::{Begun, START_MAX};
-use crate::request::reason;
-use crate::say::say;
-use crate::visit;
+use crate::output::failure::Failure;
+use crate::output::say;
+use crate::run::request::reason;
 
 /// Has the image at `place`, whose supervisor and keeper have died, go on if a program has kept its
 /// memory. Whether it does.
@@ -125,7 +125,7 @@ fn find(known: (u64, u64)) -> Option<File> {
     let listing = fs::read_dir("/proc").ok()?.flatten();
     let ours = listing.filter(|entry| entry.metadata().is_ok_and(|found| found.uid() == us));
     let pids = ours.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.flat_map(visit::regions_of).find_map(|path| {
+    pids.flat_map(attach::regions_of).find_map(|path| {
         let file = File::options().read(true).write(true).open(path).ok()?;
         let found = file.metadata().ok()?;
         ((found.dev(), found.ino()) == known).then_some(file)

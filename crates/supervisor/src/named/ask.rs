@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::failure::Failure;
 use crate::named::adopt::is_kept;
 use crate::named::enter::{ANSWER_MAX, unanswered};
 use crate::named::message::{Answer, Ask, Status, ask};
@@ -19,8 +18,9 @@ use crate::named::mount;
 use crate::named::place::{Adopted, Ended, Held, MISSING, Name, Place, names};
 use crate::named::unfinished::is_own;
 use crate::named::waiting::Waiting;
+use crate::output::failure::Failure;
 use crate::recovery::{self, Half};
-use crate::request::reason;
+use crate::run::request::reason;
 use crate::write_back::tally::Tally;
 
 /// How long `husk ls` waits for one image.

@@ -32,10 +32,10 @@ use rustix::io::Errno;
 
 use crate::config::IMAGES;
 use crate::config::state::lasting_home;
-use crate::failure::Failure;
 use crate::named::up::START_MAX;
-use crate::request::reason;
-use crate::say::say;
+use crate::output::failure::Failure;
+use crate::output::say;
+use crate::run::request::reason;
 
 /// How long another `husk` may take to make or remove a name.
 const LOCK_MAX: Duration = Duration::from_secs(5);

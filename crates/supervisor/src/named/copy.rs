@@ -18,11 +18,11 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::failure::Failure;
 use crate::named::parcel::{pack, unpack};
 use crate::named::place::{Name, Place};
 use crate::named::up::SELF;
-use crate::request::reason;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 
 /// Copies a file, or with `recursive` a tree; one of both is `NAME:PATH`. Whether all of it was
 /// copied: if not, that has been said.

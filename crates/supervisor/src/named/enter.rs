@@ -18,17 +18,17 @@ use std::time::Duration;
 use husk_proto::place::Policy;
 use rustix::fs::Mode;
 
-use crate::descent::state_and_parent;
-use crate::descriptors::{hand_down, inherited};
-use crate::failure::Failure;
-use crate::launch::{self, HandOver};
+use crate::image::attach::layout;
+use crate::image::descriptors::{hand_down, inherited};
+use crate::image::work::ensure_able;
 use crate::named::ask::look;
 use crate::named::message::{Answer, Ask, Status, ask};
 use crate::named::place::{MISSING, Name, Place};
 use crate::nodes;
-use crate::request::reason;
-use crate::visit::layout;
-use crate::work::ensure_able;
+use crate::output::failure::Failure;
+use crate::process::reaper::state_and_parent;
+use crate::run::launch::{self, HandOver};
+use crate::run::request::reason;
 
 /// How long a supervisor may take to answer.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -186,5 +186,5 @@ fn silent(place: &Place) -> (String, String) {
 fn umask() -> u32 {
     let mask = rustix::process::umask(Mode::empty());
     rustix::process::umask(mask);
-    mask.bits() | crate::umask::owners()
+    mask.bits() | crate::run::umask::owners()
 }

@@ -27,15 +27,15 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
-use crate::failure::Failure;
+use crate::image::work::{Work, take_signals};
 use crate::named::keep::{self, Keeper, part_from_caller, partner};
 use crate::named::kept::{Left, OVER};
 use crate::named::message::{line, receive, send};
 use crate::named::place::{Adopted, Held, Name, Place};
 use crate::named::tend::{status, write_facts};
-use crate::request::{Settings, reason};
-use crate::say::say;
-use crate::work::{Work, take_signals};
+use crate::output::failure::Failure;
+use crate::output::say;
+use crate::run::request::{Settings, reason};
 use crate::write_back::manifest::{looked_at, places};
 use crate::write_back::scan::Run;
 

@@ -18,7 +18,7 @@ use rustix::fs::{FileType, fstat};
 
 use crate::named::place::Name;
 use crate::named::up::SELF;
-use crate::oom;
+use crate::process::oom;
 
 /// How their names begin.
 const PREFIX: &str = "husk: ";

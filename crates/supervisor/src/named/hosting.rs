@@ -17,13 +17,13 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::failure::Failure;
 use crate::hosts::{News, START_MAX, settle_hosts};
+use crate::image::work::Work;
 use crate::named::ask::asked_within;
 use crate::named::message::{Answer, Ask, Status};
 use crate::named::place::Name;
-use crate::say::say;
-use crate::work::Work;
+use crate::output::failure::Failure;
+use crate::output::say;
 
 /// How much longer than a host may take its supervisor may take to say so.
 const MORE: Duration = Duration::from_secs(15);

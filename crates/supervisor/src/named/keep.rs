@@ -23,8 +23,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::descriptors::inherited;
-use crate::failure::Failure;
+use crate::image::descriptors::inherited;
+use crate::image::work::take_signals;
 use crate::named::ask::GIVEN_UP;
 use crate::named::half;
 use crate::named::kept::OVER;
@@ -32,8 +32,8 @@ use crate::named::message::{receive, send};
 use crate::named::place::{Name, Place};
 use crate::named::tend::{let_go, say_begun};
 use crate::named::up::{Begun, START_MAX, patience};
-use crate::request::reason;
-use crate::work::take_signals;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 
 /// What the halves of an image are: the supervisor of a new one, of one whose supervisor was
 /// killed, and the keeper of one whose keeper was.

@@ -24,13 +24,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::image::work::Work;
 use crate::named::keep;
 use crate::named::message::{Status, line, send};
 use crate::named::place::Name;
 use crate::named::serve::Made;
-use crate::request::reason;
-use crate::say::say;
-use crate::work::Work;
+use crate::output::say;
+use crate::run::request::reason;
 
 /// The last word to a keeper.
 pub const OVER: &[u8] = b"over\n";

@@ -31,8 +31,8 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
 use crate::nodes::PartOf;
+use crate::output::failure::Failure;
 use crate::write_back::tally::Tally;
 
 /// What is sent behind a letter by who does not want it any more.

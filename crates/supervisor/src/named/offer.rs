@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::named::copy::{in_image, inside};
 use crate::named::place::{Name, names};
 use crate::named::programs::{Process, processes};
-use crate::onlooker::Onlooker;
+use crate::output::progress::Onlooker;
 
 /// Most that are offered: nobody reads more.
 const OFFERED_MAX: usize = 1_000;

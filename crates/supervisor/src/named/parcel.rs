@@ -32,9 +32,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
-use crate::request::reason;
-use crate::say::say;
+use crate::output::failure::Failure;
+use crate::output::say;
+use crate::run::request::reason;
 use crate::write_back::beneath::fresh::{Moment, is_fresh, probe};
 use crate::write_back::beneath::schedule::before;
 use crate::write_back::host;

@@ -38,12 +38,12 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
 use crate::named::adopt;
 use crate::named::base;
 use crate::named::message::Status;
 use crate::named::mount::Record;
-use crate::request::reason;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 use crate::write_back::host;
 use crate::write_back::tally::Tally;
 

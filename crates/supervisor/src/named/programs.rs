@@ -14,12 +14,12 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::image::attach::Visit;
 use crate::named::ask::{look, pids};
 use crate::named::place::Name;
 use crate::nodes;
-use crate::request::reason;
-use crate::visit::Visit;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 use husk_proto::Overview as _;
 
 const MS_PER_S: u64 = 1000;

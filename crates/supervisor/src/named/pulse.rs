@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::named::message::{Answer, STOP, answer};
 use crate::named::place::Place;
-use crate::onlooker::{Onlooker, Over, Progress};
+use crate::output::progress::{Onlooker, Over, Progress};
 
 /// Between two looks for `STOP`.
 const LOOK: Duration = Duration::from_millis(50);

@@ -1,10 +1,10 @@
 //! Why an image does not end though somebody has asked for it, and what to type then.
 
 use crate::differences::differences;
-use crate::failure::Failure;
+use crate::image::work::Work;
 use crate::named::place::{Name, Place};
-use crate::shortage;
-use crate::work::Work;
+use crate::output::failure::Failure;
+use crate::run::shortage;
 use crate::write_back::Outcome;
 use crate::write_back::ledger::Ledger;
 use crate::write_back::scan::Run;

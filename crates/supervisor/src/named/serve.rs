@@ -33,10 +33,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use crate::descent::{self, QUIET, Stragglers};
-use crate::failure::Failure;
-use crate::full;
 use crate::image::Newcomer;
+use crate::image::work::Work;
+use crate::memory::full;
 use crate::named::hosting::{Hosting, Told};
 use crate::named::kept::Kept;
 use crate::named::message::{
@@ -50,13 +49,14 @@ use crate::named::sync::{DISCARDS, Syncing};
 use crate::named::tend::{log_to, write_facts};
 use crate::named::turns;
 use crate::nodes::PartOf;
-use crate::onlooker::Progress;
-use crate::oom;
-use crate::request::reason;
-use crate::say::say;
-use crate::signals::{Event, Signals};
-use crate::watch::Burial;
-use crate::work::Work;
+use crate::output::failure::Failure;
+use crate::output::progress::Progress;
+use crate::output::say;
+use crate::process::main_loop::Burial;
+use crate::process::oom;
+use crate::process::reaper::{self, QUIET, Stragglers};
+use crate::process::signals::{Event, Signals};
+use crate::run::request::reason;
 use crate::write_back::Outcome;
 use crate::write_back::derived;
 use crate::write_back::ledger::Ledger;
@@ -552,7 +552,7 @@ impl Server {
             // Who does not listen is not told.
             let _ = deliver(&asker, &told);
         }
-        let told = descent::end_stragglers(&mut Programs(&mut self.made.work));
+        let told = reaper::end_stragglers(&mut Programs(&mut self.made.work));
         let closing = self.made.work.end_hosts();
         let had_nodes = self.made.work.end_nodes();
         let mut tally = Tally::default();
@@ -628,7 +628,7 @@ impl Server {
         let serves = |pid: &Pid| mount::serves(pid.as_raw() as u32);
         let programs: Vec<Pid> = left.iter().copied().filter(|pid| !serves(pid)).collect();
         let left = if programs.is_empty() { left } else { &programs };
-        let (count, who) = (left.len(), descent::names(left));
+        let (count, who) = (left.len(), reaper::names(left));
         let programs = if count == 1 { "a program runs" } else { "programs run" };
         let why = format!("{programs} in it: {who}");
         let refusal = Failure::new(

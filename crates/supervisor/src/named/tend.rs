@@ -15,9 +15,9 @@ use husk_proto::image::Cover;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Config;
-use crate::descriptors::loader;
-use crate::failure::Failure;
 use crate::image::Image;
+use crate::image::descriptors::loader;
+use crate::image::work::{Work, ensure_able, lift_file_size_limit, take_signals};
 use crate::named::ask::{GOES_ON, NOT_TAKEN_OVER, glance};
 use crate::named::base;
 use crate::named::keep::{self, partner};
@@ -26,10 +26,10 @@ use crate::named::message::{Region, Status, VERSION, line, receive, send};
 use crate::named::place::{Held, Name, Place};
 use crate::named::serve::{Made, Server};
 use crate::named::up::{Begun, START_MAX};
-use crate::request::{Request, Settings, reason};
-use crate::say::{say, try_print};
-use crate::variables::Variables;
-use crate::work::{Work, ensure_able, lift_file_size_limit, take_signals};
+use crate::output::failure::Failure;
+use crate::output::{say, try_print};
+use crate::run::request::{Request, Settings, reason};
+use crate::run::variables::Variables;
 
 const NS_PER_S: i64 = 1_000_000_000;
 /// A supervisor that goes on; whether it does so after a `husk run`.

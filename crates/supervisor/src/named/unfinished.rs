@@ -4,12 +4,12 @@
 
 use std::ffi::OsStr;
 
+use crate::image::attach::Visit;
 use crate::named::ask::glance;
 use crate::named::message::Status;
 use crate::named::place::Place;
 use crate::named::sync::meant;
 use crate::recovery::{self, Half};
-use crate::visit::Visit;
 
 /// A line for each of them in the trees of the image that `typed` names: a name, or the process id
 /// of a `husk run` or of a program.

@@ -22,13 +22,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
-use crate::descent::descendants;
-use crate::failure::Failure;
 use crate::hosts;
 use crate::named::half;
 use crate::named::place::Name;
-use crate::request::reason;
-use crate::say::say;
+use crate::output::failure::Failure;
+use crate::output::say;
+use crate::process::reaper::descendants;
+use crate::run::request::reason;
 
 /// The command as it was started, whatever has become of its file.
 pub const SELF: &str = "/proc/self/exe";
@@ -125,7 +125,7 @@ fn kill_all(keeper: &mut Child) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::descent::state_and_parent;
+    use crate::process::reaper::state_and_parent;
     use std::process::Command;
 
     /// What a shell as the keeper says within `patience`.

@@ -20,11 +20,11 @@ use husk_host::end::{end_by, is_ignored};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use crate::interrupts::{Heard, WISHES, hear, left};
 use crate::named::enter::ANSWER_MAX;
 use crate::named::message::{Answer, Ask, STOP, ask_patiently, send};
-use crate::onlooker::{Onlooker, Over, Progress};
-use crate::say::{say, say_over};
+use crate::output::interrupts::{Heard, WISHES, hear, left};
+use crate::output::progress::{Onlooker, Over, Progress};
+use crate::output::{say, say_over};
 use crate::write_back::progress::ProgressLine;
 use crate::write_back::tally::Tally;
 

@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 
-use crate::failure::Failure;
+use crate::output::failure::Failure;
 
 /// The variable.
 pub const NODE_NAME: &str = "HUSK_NODE";

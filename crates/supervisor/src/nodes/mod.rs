@@ -36,12 +36,12 @@ use husk_proto::image::Cover;
 use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::failure::Failure;
 use crate::hosts::{Apart, Hosts, Leaving, News};
 use crate::named::{self, Name, SELF};
 use crate::nodes::deaths::Deaths;
-use crate::request::{MEMORY_BYTES_MIN, Settings, reason, size};
-use crate::say::say;
+use crate::output::failure::Failure;
+use crate::output::say;
+use crate::run::request::{MEMORY_BYTES_MIN, Settings, reason, size};
 
 pub use asked::{NODE_NAME, settle_asked};
 pub use part::{PartOf, Tree, join};
@@ -484,7 +484,7 @@ fn begin_home(dead: &[u16]) -> Result<(), String> {
     let region = rustix::stdio::stdin().try_clone_to_owned().map_err(told)?;
     let listener = rustix::stdio::stdout().try_clone_to_owned().map_err(told)?;
     let region = File::from(region);
-    let layout = crate::visit::layout(&region)?;
+    let layout = crate::image::attach::layout(&region)?;
     let region = OwnedFd::from(region);
     debug_assert!(region.as_raw_fd() >= 0 && listener.as_fd().as_raw_fd() >= 0);
     let fenced = (dead, deaths::EPOCH);

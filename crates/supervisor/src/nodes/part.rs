@@ -9,8 +9,8 @@ use husk_proto::image::Cover;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::descent::state_and_parent;
 use crate::named;
+use crate::process::reaper::state_and_parent;
 
 /// A tree of the home, as another node is told of it.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use husk_carrier::Direct;
 use husk_node::AFAR;
 use serde::Serialize;
 
-use crate::failure::Failure;
 use crate::hosts::{self, Account};
+use crate::image::attach::Visit;
 use crate::named::{self, Name};
-use crate::visit::Visit;
+use crate::output::failure::Failure;
 use husk_proto::{Overview as _, Shortcuts as _};
 
 /// One node, as listed.

@@ -21,7 +21,7 @@ use husk_proto::{Errno, Fs, Inode};
 
 use super::rights::same_content;
 use super::{Look, There, step};
-use crate::request::reason;
+use crate::run::request::reason;
 use crate::write_back::ledger::{self, Here};
 use crate::write_back::{content, extended, host};
 

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use self::dialogue::{Changes, Decision, Talk};
 use crate::differences::change::Change;
 use crate::differences::{self, Differences, patch};
-use crate::shortage::bytes_of;
-use crate::work::Work;
+use crate::image::work::Work;
+use crate::run::shortage::bytes_of;
 use crate::write_back::ledger::Ledger;
 use crate::write_back::scan::Run;
 
@@ -79,7 +79,7 @@ impl Changes for Review<'_> {
         let (direct, several) = (&mut self.work.image.direct, self.found.several);
         let mut text = Vec::new();
         if let Err(problem) = patch::patch(direct, shown, several, &mut text) {
-            let why = crate::request::reason(&problem);
+            let why = crate::run::request::reason(&problem);
             text.extend(format!("# the rest cannot be shown: {why}\n").bytes());
         }
         text

@@ -21,8 +21,8 @@ use rustix::termios::{
 };
 
 use super::dialogue::{Reply, Talk};
-use crate::launch;
-use crate::signals::{Signals, Wish};
+use crate::process::signals::{Signals, Wish};
+use crate::run::launch;
 
 /// The terminal of this process, whatever its standard descriptors are.
 const TERMINAL: &str = "/dev/tty";
@@ -162,7 +162,7 @@ impl Talk for Desk<'_> {
 
     fn page(&mut self, text: &[u8]) {
         if let Err(problem) = self.show(text) {
-            let why = crate::request::reason(&problem);
+            let why = crate::run::request::reason(&problem);
             self.say(&format!("cannot start a pager: {why}\n"));
             self.say(&String::from_utf8_lossy(text));
         }

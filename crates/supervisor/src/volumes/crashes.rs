@@ -44,7 +44,8 @@ use husk_kernel::fs::unsaved;
 
 use super::facts::{attributes, extended, id_of};
 use super::save::{Mutant, PLANTED, Place, Saver};
-use crate::{descriptors, image};
+use crate::image;
+use crate::image::descriptors;
 
 const LAYOUT: Layout = Layout { kernels: 1, memory_bytes: 32 << 20 };
 const SIZE_BYTES: u64 = 1 << 20;

@@ -44,10 +44,10 @@ use husk_region::Life;
 use husk_storage::catalogue::Catalogue;
 use husk_storage::log::Refusal;
 
-use crate::clock::exact_ns;
-use crate::failure::Failure;
 use crate::image::attach;
-use crate::say::{say, say_aside};
+use crate::image::clock::exact_ns;
+use crate::output::failure::Failure;
+use crate::output::{say, say_aside};
 use resize::Making;
 use save::Saver;
 

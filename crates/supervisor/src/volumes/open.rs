@@ -10,8 +10,8 @@ use husk_storage::log::{Found, Log, Refusal};
 use husk_storage::tree::{Id, Kind, Node, Tree};
 
 use super::save::Saver;
-use crate::failure::Failure;
-use crate::say::say;
+use crate::output::failure::Failure;
+use crate::output::say;
 
 /// The supervisor acts for the volume, not for a user.
 const ROOT: Credentials<'_> =

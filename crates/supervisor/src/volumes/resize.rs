@@ -30,10 +30,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::save::{Place, Saver};
 use super::stat::tree_of;
-use crate::failure::Failure;
-use crate::onlooker::{Onlooker, Over, Progress};
-use crate::request::size;
-use crate::visit::Visit;
+use crate::image::attach::Visit;
+use crate::output::failure::Failure;
+use crate::output::progress::{Onlooker, Over, Progress};
+use crate::run::request::size;
 
 /// Bytes, and how long it will take.
 const TEMPLATE: &str =

@@ -12,10 +12,10 @@ use husk_storage::catalogue::{Catalogue, Row, State};
 use serde::Serialize;
 
 use super::name_of;
-use crate::clock::exact_ns;
-use crate::failure::Failure;
-use crate::request::size;
-use crate::visit::Visit;
+use crate::image::attach::Visit;
+use crate::image::clock::exact_ns;
+use crate::output::failure::Failure;
+use crate::run::request::size;
 
 const NS_PER_S: f64 = 1e9;
 const US_PER_S: f64 = 1e6;

@@ -51,7 +51,7 @@ use super::steps::{self, Prepared};
 use super::unlock::Unlocked;
 use super::unsynced::Unsynced;
 use super::{Outcome, Source, plan::Plan};
-use crate::typed::typed;
+use crate::output::typed::typed;
 
 /// What is said of content that found no room anywhere where the image stays.
 const IN_THE_IMAGE: &str = "; the image keeps it";

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use super::beneath::held::Held;
 use super::beneath::{Beneath, Object, object_of};
 use super::host;
-use crate::typed::typed;
+use crate::output::typed::typed;
 
 /// How long a write-back waits for git in all.
 pub const PATIENCE: Duration = if cfg!(test) { NEXT_LOOK } else { Duration::from_secs(2) };

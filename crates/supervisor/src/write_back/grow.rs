@@ -29,7 +29,7 @@ use super::manifest::Facts;
 use super::plan::{Content, Put};
 use super::small::{SMALL_BYTES, Waiting};
 use super::{Source, content, hands, host, ledger};
-use crate::typed::typed;
+use crate::output::typed::typed;
 
 /// Longest tail; a longer one is no more work to copy with its file.
 const TAIL_BYTES_MAX: u64 = 64 << 10;

@@ -26,8 +26,8 @@ use super::beneath::Beneath;
 use super::beneath::schedule::before;
 use super::git_lock;
 use super::manifest;
-use crate::clock;
-use crate::typed::typed;
+use crate::image::clock;
+use crate::output::typed::typed;
 
 /// Names that are drawn with one call.
 const DRAWN_AT_ONCE: usize = 16;

@@ -39,7 +39,7 @@ use super::extended::Extended;
 use super::host;
 use super::make::Noted;
 use super::plan::{Content, Object, Plan};
-use crate::clock;
+use crate::image::clock;
 
 /// What is known of one path.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]

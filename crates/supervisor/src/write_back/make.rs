@@ -34,7 +34,7 @@ use super::rescue::{Rescue, Saved};
 use super::small::{Small, Waiting};
 use super::unsynced::Unsynced;
 use super::{Outcome, Source, Work, content, extended, host, ledger};
-use crate::onlooker::Progress;
+use crate::output::progress::Progress;
 
 /// What is said of what cannot be copied as it was at one moment.
 const STILL_CHANGING: &str = "still changing";

@@ -35,8 +35,8 @@ use super::beneath::schedule::{before, before_sync};
 use super::host;
 use super::ledger::Text;
 use super::scan::Run;
-use crate::clock;
 use crate::config::state;
+use crate::image::clock;
 
 /// What its syncs are called on a schedule.
 const SYNC: &str = "fsync manifest";

@@ -84,8 +84,8 @@ use self::ledger::Ledger;
 use self::plan::Plan;
 use self::rescue::Rescue;
 use self::scan::Run;
-use crate::onlooker::Progress;
-use crate::request::reason;
+use crate::output::progress::Progress;
+use crate::run::request::reason;
 
 /// How long others may look at what a killed write-back of an image has left, or recover it, before
 /// its next one begins without.

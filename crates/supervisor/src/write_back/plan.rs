@@ -13,7 +13,7 @@ use husk_proto::fs::{Attributes, HostIdentity, Rights};
 
 use super::below::Below;
 use super::extended::Extended;
-use crate::typed::typed;
+use crate::output::typed::typed;
 
 /// Longest name on a file system of Linux.
 const NAME_BYTES_MAX: usize = 255;

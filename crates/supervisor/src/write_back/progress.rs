@@ -13,7 +13,7 @@ use indicatif::{
 };
 
 use super::tally::Tally;
-use crate::onlooker::{Onlooker, Over, Progress};
+use crate::output::progress::{Onlooker, Over, Progress};
 
 /// Shorter write-backs say nothing.
 const QUIET: Duration = Duration::from_secs(1);

@@ -30,7 +30,7 @@ use super::grow;
 use super::host;
 use super::manifest::{Facts, Pending, Seen, Step};
 use super::plan::beside;
-use crate::request::reason;
+use crate::run::request::reason;
 
 /// How it went.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use super::derived::{self, Verdict};
 use super::make::Made;
 use super::plan::{Content, Put};
 use super::{Source, host};
-use crate::typed::typed;
+use crate::output::typed::typed;
 
 /// What happened on the host.
 const WHAT: &str = "changed on the host meanwhile";

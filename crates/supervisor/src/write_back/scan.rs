@@ -168,7 +168,7 @@ impl<'a, S: Source> Scan<'a, S> {
 
     /// Notes that a directory is looked at. One changed within `STEP` may change again untold.
     fn visit(&mut self, dir: Inode, changed_ns: i64) {
-        let settled = changed_ns < crate::clock::exact_ns() - STEP.as_nanos() as i64;
+        let settled = changed_ns < crate::image::clock::exact_ns() - STEP.as_nanos() as i64;
         self.visited.push((dir, if settled { changed_ns } else { i64::MIN }));
     }
 

@@ -5,7 +5,7 @@ use std::ops::Add;
 use serde::{Deserialize, Serialize};
 
 use super::Outcome;
-use crate::onlooker::Progress;
+use crate::output::progress::Progress;
 
 /// Sums of one write-back, or of several that belong together.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -35,8 +35,10 @@ mod merged;
 mod power;
 mod swapped;
 mod synced;
-use crate::onlooker::Progress;
-use crate::{clock, descriptors, image};
+use crate::image;
+use crate::image::clock;
+use crate::image::descriptors;
+use crate::output::progress::Progress;
 
 const RUN: u32 = 77;
 const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 128 << 20 };

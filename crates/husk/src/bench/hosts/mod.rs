@@ -27,7 +27,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use husk_supervisor::say::print;
+use husk_supervisor::output::print;
 use nix::unistd::geteuid;
 use serde::Serialize;
 

@@ -27,9 +27,9 @@ use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{getegid, geteuid};
 
-use crate::failure::Failure;
 use crate::named::message::receive;
-use crate::request::reason;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 
 use super::point::{KIND, Point, by_descriptor};
 

@@ -18,13 +18,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::failure::Failure;
 use crate::named::adopt;
 use crate::named::keep::part_from_caller;
 use crate::named::place::Place;
 use crate::named::tend::{let_go, say_begun};
 use crate::named::up::{Begun, SELF, START_MAX, answer};
-use crate::request::reason;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 
 use super::point::{Point, Standing, path_of, standing_at};
 use super::{Record, Wish, host, record_file};

@@ -44,13 +44,13 @@ pub use mind::mind;
 pub(crate) use point::{mounts, standing_over};
 pub use start::serve;
 
-use crate::failure::Failure;
+use crate::image::work::ensure_able;
 use crate::named::ask::{look, pids};
 use crate::named::base;
 use crate::named::place::{MOUNT, Name, Place};
 use crate::named::up::{Begun, SELF, START_MAX, answer};
-use crate::request::reason;
-use crate::work::ensure_able;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 
 use point::Standing;
 
@@ -346,7 +346,7 @@ ctypes.CDLL(None).syscall(60, 0)";
         let pid = process.id() as i32;
         let end = Instant::now() + Duration::from_secs(20);
         let first_is_over =
-            || crate::descent::state_and_parent(pid).is_some_and(|(state, _)| state == "Z");
+            || crate::process::reaper::state_and_parent(pid).is_some_and(|(state, _)| state == "Z");
         while !first_is_over() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
-use crate::failure::Failure;
 use crate::named::place::{self, Place};
-use crate::request::reason;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 
 /// What the host calls our mounts.
 pub const KIND: &str = "fuse.husk";

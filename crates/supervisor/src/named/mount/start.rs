@@ -9,10 +9,10 @@ use std::thread::available_parallelism;
 use fuser::{Config, Session, SessionACL};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::failure::Failure;
 use crate::named::tend::{let_go, say_begun};
 use crate::named::up::Begun;
-use crate::request::reason;
+use crate::output::failure::Failure;
+use crate::run::request::reason;
 
 use super::nodes::Nodes;
 use super::serve::Shown;

@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, unlinkat};
 
 use super::schedule::before;
 use super::{create, names_in};
-use crate::clock;
+use crate::image::clock;
 use crate::write_back::host::{NS_PER_S, Names};
 
 /// How exact times of new objects are; and where a file system keeps whole seconds only.

@@ -67,7 +67,7 @@ pub fn exchange((from, old): Named<'_>, (to, new): Named<'_>) -> io::Result<()> 
             Ok(Some(())) => {
                 let given = before("renameat").and_then(|()| Ok(renameat(to, spare, from, old)?));
                 return given.map_err(|problem| {
-                    let why = crate::request::reason(&problem);
+                    let why = crate::run::request::reason(&problem);
                     io::Error::other(format!("{why}; the old one is {}", spare.display()))
                 });
             }

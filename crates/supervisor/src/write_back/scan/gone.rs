@@ -10,7 +10,7 @@ use husk_proto::fs::HostIdentity;
 
 use super::seen::Seen;
 use super::{Scan, Whiteout};
-use crate::typed::typed;
+use crate::output::typed::typed;
 use crate::write_back::below::Below;
 use crate::write_back::plan::{Delete, Wanted};
 use crate::write_back::{Source, derived, host, reason};

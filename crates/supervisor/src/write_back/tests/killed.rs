@@ -13,7 +13,7 @@ use husk_proto::fs::{Change, Time};
 
 use super::adversary::{as_expected, scene};
 use super::{Scene, bring_with, who};
-use crate::onlooker::Progress;
+use crate::output::progress::Progress;
 use crate::write_back::beneath::schedule;
 use crate::write_back::manifest::{self, Pending};
 use crate::write_back::{Outcome, recover};

@@ -1,0 +1,169 @@
+//! `--overlay /`: an overlay on each directory of the host's root.
+//!
+//! ```text
+//!   /  ─┬─ etc, home, opt, usr, var, ...  an overlay each
+//!       │   └─ usr/local                  one more on each ordinary file system mounted below
+//!       ├─ bin -> usr/bin                 links lead into those
+//!       └─ proc, sys, dev                 the host's
+//! ```
+//!
+//! Invariants
+//! 1. A directory that was named otherwise (`--overlay`, `--mount`) is as named.
+//! 2. Nothing outside is changed: what is no overlay is read-only, unless that was ruled out.
+//! 3. There are at most so many trees as an image has room for; directories that are empty on the
+//!    host are left out first, then file systems that are mounted deeper, with a note.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use husk_proto::image::{Cover, MOUNTS_MAX};
+use rustix::fs::{Access, access};
+
+use crate::named::mount::{mounts, standing_over};
+use crate::output::failure::Failure;
+use crate::run::request::{MountPlan, is_the_hosts};
+
+/// The host's root.
+pub const ROOT: &str = "/";
+/// No user's directory, in every root of ext2, ext3 and ext4.
+const LOST: &str = "/lost+found";
+/// Directories that are often empty before they are filled.
+const FILLED_LATER: [&str; 3] = ["/opt", "/srv", "/tmp"];
+/// File systems that hold files of users and of the system. Those of the network are only read
+/// through, as are those of containers.
+const ORDINARY: [&str; 12] = [
+    "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "ntfs3", "tmpfs", "vfat", "xfs",
+    "zfs",
+];
+/// The tree on /dev/shm, where what lies outside is read-only.
+const ON_SHM: usize = 1;
+
+/// Whether a directory that was named is the root.
+pub fn is_root(path: &Path) -> bool {
+    fs::canonicalize(path).is_ok_and(|real| real == Path::new(ROOT))
+}
+
+/// Adds an overlay on each directory of the root. A note about what was left out.
+pub fn add(plans: &mut Vec<MountPlan>) -> Result<Option<String>, Failure> {
+    let named = |path: &PathBuf| plans.iter().any(|plan| plan.path == *path);
+    let mut found: Vec<PathBuf> = directories(Path::new(ROOT))?;
+    found.retain(|path| !named(path));
+    let deeper = mounted(&found, plans);
+    let room = MOUNTS_MAX.saturating_sub(plans.len() + ON_SHM);
+    let left_out = fit(&mut found, deeper, room, &is_empty)?;
+    plans.extend(found.into_iter().map(|path| MountPlan { path, cover: Cover::Overlay }));
+    if left_out.is_empty() {
+        return Ok(None);
+    }
+    let names: Vec<_> = left_out.iter().map(|path| path.display().to_string()).collect();
+    let names = names.join(", ");
+    Ok(Some(format!("an image has at most {MOUNTS_MAX} trees: not overlaid, read-only: {names}")))
+}
+
+/// Directories that can be overlaid by this user.
+fn directories(root: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |problem: std::io::Error| {
+        let why = crate::run::request::reason(&problem);
+        Failure::new(format!("cannot overlay {ROOT}"), why, "name directories below it")
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        let able = || access(&path, Access::READ_OK | Access::EXEC_OK).is_ok();
+        // Who has gone meanwhile is none. Links are not followed.
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let other = is_the_hosts(&path) || path == Path::new(LOST);
+        if is_directory && !other && able() && standing_over(&path).is_none() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Directories below those `found` on which an ordinary file system is mounted that this user may
+/// write to.
+fn mounted(found: &[PathBuf], plans: &[MountPlan]) -> Vec<PathBuf> {
+    let is_deeper = |path: &Path| {
+        found.iter().any(|above| path.starts_with(above) && path != above)
+            && plans.iter().all(|plan| !path.starts_with(&plan.path))
+    };
+    let able = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+    let all = mounts().into_iter().filter(|(kind, _)| ORDINARY.contains(&kind.as_str()));
+    let mut deeper: Vec<PathBuf> = all.map(|(_, mount)| mount.directory).collect();
+    deeper.retain(|path| {
+        is_deeper(path) && !is_the_hosts(path) && path.is_dir() && access(path, able).is_ok()
+    });
+    deeper.sort();
+    deeper.dedup();
+    deeper
+}
+
+/// Adds what is `deeper` (invariant 3). What was left out.
+fn fit(
+    found: &mut Vec<PathBuf>,
+    deeper: Vec<PathBuf>,
+    room: usize,
+    is_empty: &dyn Fn(&Path) -> bool,
+) -> Result<Vec<PathBuf>, Failure> {
+    let excess = (found.len() + deeper.len()).saturating_sub(room);
+    let mut left_out: Vec<PathBuf> = found.iter().filter(|path| is_empty(path)).cloned().collect();
+    left_out.sort_by_key(|path| FILLED_LATER.iter().any(|name| path == Path::new(name)));
+    left_out.extend(deeper.iter().rev().cloned());
+    left_out.truncate(excess);
+    if left_out.len() < excess {
+        let (count, most) = (found.len(), MOUNTS_MAX);
+        return Err(Failure::new(
+            format!("cannot overlay {ROOT}"),
+            format!("it has {count} directories, and an image has at most {most} trees"),
+            "name those that matter, as --overlay /usr --overlay /etc",
+        ));
+    }
+    found.extend(deeper);
+    found.retain(|path| !left_out.contains(path));
+    Ok(left_out)
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_directories_make_room_and_those_that_installers_fill_do_so_last() {
+        let all = ["/etc", "/media", "/mnt", "/opt", "/usr"].map(PathBuf::from);
+        let empty = |path: &Path| !["/etc", "/usr"].map(Path::new).contains(&path);
+        let left = |room| fit(&mut all.to_vec(), Vec::new(), room, &empty);
+        assert_eq!(left(5).unwrap(), [] as [PathBuf; 0]);
+        assert_eq!(left(3).unwrap(), ["/media", "/mnt"].map(PathBuf::from));
+        assert_eq!(left(2).unwrap().last(), Some(&PathBuf::from("/opt")));
+        // A file system that is mounted deeper is worth more than what is empty, and less than
+        // what is not.
+        let mut found = all.to_vec();
+        let left_out = fit(&mut found, vec![PathBuf::from("/usr/local")], 3, &empty).unwrap();
+        assert_eq!(left_out, ["/media", "/mnt", "/opt"].map(PathBuf::from));
+        assert_eq!(found.last(), Some(&PathBuf::from("/usr/local")));
+        let left_out = fit(&mut all.to_vec(), vec![PathBuf::from("/usr/local")], 2, &empty);
+        assert_eq!(left_out.unwrap().last(), Some(&PathBuf::from("/usr/local")));
+        assert!(left(1).unwrap_err().to_string().contains("at most 16 trees"));
+    }
+
+    #[test]
+    fn a_directory_that_was_named_otherwise_is_as_named() {
+        let usr = MountPlan { path: PathBuf::from("/usr"), cover: Cover::Memory };
+        let mut plans = vec![usr.clone()];
+        add(&mut plans).unwrap();
+        assert_eq!(plans.iter().filter(|plan| plan.path == usr.path).count(), 1);
+        assert!(plans.contains(&usr) && plans.len() > 2);
+        let hosts = ["/proc", "/sys", "/dev", "/bin"].map(Path::new);
+        // Where `/bin` is a link, as it is on every system with a merged `/usr`.
+        let real = |path: &Path| fs::canonicalize(path).unwrap_or_default() == path;
+        for path in hosts.into_iter().filter(|path| is_the_hosts(path) || !real(path)) {
+            assert!(plans.iter().all(|plan| plan.path != path), "{}", path.display());
+        }
+    }
+}
