@@ -22,42 +22,16 @@
 //! 4. SIGINT, SIGTERM and SIGHUP end a measurement with nothing left behind (`stop`).
 //! 5. Every wait for a worker is bounded; whatever was started is ended and removed.
 
-mod calm;
-mod commands;
-mod exchange;
-mod exec;
-mod flow;
-mod fragment;
-mod hare;
-mod hold;
+mod files;
 mod hosts;
-mod inside;
-mod lab;
-mod machine;
-mod memory;
-mod msg;
+mod measure;
+mod messages;
 mod net;
-mod nodes;
-mod operations;
-mod page;
-mod pair;
-mod pipes;
-mod place;
-mod redis;
-mod redis_part;
+mod processes;
 mod report;
-mod scale;
-mod scale_part;
-mod scratch;
 mod servers;
-mod stop;
-mod technique;
+mod storage;
 mod udp;
-mod volume;
-mod volume_part;
-mod worker;
-mod workloads;
-mod write_back;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,6 +40,12 @@ use std::time::Duration;
 use husk_supervisor::output::failure::STATUS_SIGNAL_BASE;
 
 use crate::picture;
+use files::{hare, operations, scale, scale_part, workloads, write_back};
+use measure::{fragment, pair, scratch, stop, technique, worker};
+use messages::{msg, nodes};
+use processes::{exec, flow, hold, pipes, place};
+use report::page;
+use storage::{redis, redis_part, volume};
 
 /// What to measure.
 #[derive(clap::Args, Debug)]

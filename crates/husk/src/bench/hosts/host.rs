@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use husk_net::wire::{End, Wire};
 
-use super::super::exec::find;
-use super::super::lab::{inside, ip, made};
-use super::super::stop;
 use super::quota::Group;
+use crate::bench::measure::lab::{inside, ip, made};
+use crate::bench::measure::stop;
+use crate::bench::processes::exec::find;
 
 /// How long a host may take to be there.
 const START_MAX: Duration = Duration::from_secs(20);

@@ -31,10 +31,10 @@ use husk_supervisor::output::print;
 use nix::unistd::geteuid;
 use serde::Serialize;
 
-use super::machine::Machine;
-use super::report::median;
-use super::scratch::Scratch;
-use super::stop;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::scratch::Scratch;
+use crate::bench::measure::stop;
+use crate::bench::report::median;
 use host::{Host, Place};
 use starts::Starts;
 use tools::{Built, Site, Tool};

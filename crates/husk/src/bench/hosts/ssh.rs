@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::super::exec::find;
 use super::host::address;
+use crate::bench::processes::exec::find;
 
 /// The one key of all hosts, and that of the user.
 const KEYS: [&str; 2] = ["hostkey", "userkey"];

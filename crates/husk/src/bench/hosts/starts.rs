@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Serialize;
 
-use super::super::report::median;
-use super::super::stop;
 use super::host::{Host, finish};
 use super::tools::Site;
+use crate::bench::measure::stop;
+use crate::bench::report::median;
 
 /// How often `/bin/true` runs for one figure.
 const TIMES: u32 = 10;

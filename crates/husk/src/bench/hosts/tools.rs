@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::super::exec::find;
 use super::host::{Host, address, finish, home_address, until};
 use super::project::{MADE, SAID};
+use crate::bench::processes::exec::find;
 
 /// Compiles at once on a host for icecream and distcc: one that runs, one that comes.
 const SLOTS: &str = "2";

@@ -15,7 +15,7 @@ use husk_net::sim::Random;
 use nix::sched::{CloneFlags, setns};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
-use super::super::lab::SENDER;
+use crate::bench::measure::lab::SENDER;
 
 /// Clients.
 pub const CLIENTS: usize = 48;

@@ -65,5 +65,5 @@ pub fn connections(rounds: u32) -> anyhow::Result<Vec<(f64, f64)>> {
 pub fn whole_table_us() -> anyhow::Result<f64> {
     let times_us = steer::whole_table_us(TABLES);
     let times_us = times_us.map_err(|why| anyhow::anyhow!("{}: {}", why.what, why.why))?;
-    Ok(super::super::report::median(times_us.into_iter()))
+    Ok(crate::bench::report::median(times_us.into_iter()))
 }

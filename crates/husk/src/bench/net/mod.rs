@@ -27,12 +27,12 @@ use std::time::{Duration, Instant};
 use husk_net::steer::{self, Moved};
 use serde::Serialize;
 
-use super::lab::Lab;
-use super::machine::Machine;
-use super::report::median;
-use super::scratch::Scratch;
-use super::servers::cpu_ns;
-use super::stop;
+use crate::bench::measure::lab::Lab;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::scratch::Scratch;
+use crate::bench::measure::stop;
+use crate::bench::report::median;
+use crate::bench::servers::cpu_ns;
 use crate::picture::{self, Course, Line};
 use clients::{Ask, CLIENTS, LOADS, Load, SETTLE, Seen, WINDOW};
 use site::{Kind, Site};
@@ -182,7 +182,7 @@ impl Drop for Attached {
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let all = rows();
-    let chosen = super::chosen(&all, |row| &row.name, options.only.as_deref())?;
+    let chosen = crate::bench::chosen(&all, |row| &row.name, options.only.as_deref())?;
     if let Some(directory) = &options.report {
         picture::make_directory(directory)?;
     }

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::super::exec::find;
-use super::super::lab::{Lab, RECEIVER, inside};
-use super::super::scratch::Scratch;
-use super::super::servers::{cpu_ns, kill_all};
 use super::clients::ask;
+use crate::bench::measure::lab::{Lab, RECEIVER, inside};
+use crate::bench::measure::scratch::Scratch;
+use crate::bench::processes::exec::find;
+use crate::bench::servers::{cpu_ns, kill_all};
 
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use husk_net::udp::{Options, listeners};
 
-use super::super::lab::{Lab, RECEIVER, SENDER, inside};
 use super::cores::Cores;
+use crate::bench::measure::lab::{Lab, RECEIVER, SENDER, inside};
 
 /// Round trips of one round of a row.
 const TRIPS: usize = 2_000;

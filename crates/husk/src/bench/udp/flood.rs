@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use husk_net::udp::{Batch, Options, listeners, send_many};
 
-use super::super::lab::{Lab, RECEIVER, SENDER, inside};
 use super::cores::Cores;
+use crate::bench::measure::lab::{Lab, RECEIVER, SENDER, inside};
 
 /// Bytes of a datagram.
 const DATAGRAM: [u8; 64] = [7; 64];

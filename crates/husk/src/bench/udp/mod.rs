@@ -20,10 +20,10 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use super::lab::{self, Lab};
-use super::machine::Machine;
-use super::report::median;
-use super::stop;
+use crate::bench::measure::lab::{self, Lab};
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::stop;
+use crate::bench::report::median;
 use cores::Cores;
 
 /// How far the control may be from 1.

@@ -24,11 +24,11 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
 use super::calm;
-use super::flow;
-use super::nodes;
-use super::operations::{self, Place};
-use super::scale_part;
-use super::workloads;
+use crate::bench::files::operations::{self, Place};
+use crate::bench::files::scale_part;
+use crate::bench::files::workloads;
+use crate::bench::messages::nodes;
+use crate::bench::processes::flow;
 
 /// Serves in `directory` until the parent closes the pipe.
 pub fn serve(directory: &Path) -> anyhow::Result<()> {

@@ -1,11 +1,13 @@
 //! What was measured, as a table for people and as JSON for programs.
 
+pub mod page;
+
 use serde::Serialize;
 
-use super::calm::Figures;
-use super::machine::Machine;
-use super::operations::Wanted;
-use super::technique::Technique;
+use crate::bench::files::operations::Wanted;
+use crate::bench::measure::calm::Figures;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::technique::Technique;
 
 /// Native `getppid` on the machine whose figures the goals in ns are. They grow by what it takes
 /// here, as a slower machine is slower at everything, and never shrink: a goal is a promise.

@@ -18,10 +18,10 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::machine::Machine;
-use super::report::median;
-use super::stop;
 use super::volume::{Site, Worker};
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::stop;
+use crate::bench::report::median;
 use crate::print;
 
 const PART: &str = "redis-part";

@@ -16,10 +16,10 @@ use anyhow::Context;
 use husk_supervisor::output::print;
 use serde::Serialize;
 
-use super::machine::Machine;
-use super::report::median;
-use super::stop;
-use super::worker::children_us;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::stop;
+use crate::bench::measure::worker::children_us;
+use crate::bench::report::median;
 
 /// Names of the image, within a directory of images that is its own.
 pub const NAME: &str = "bench";

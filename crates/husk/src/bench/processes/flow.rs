@@ -26,8 +26,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
-use super::calm::{self, Slice};
-use super::operations::Wanted;
+use crate::bench::files::operations::Wanted;
+use crate::bench::measure::calm::{self, Slice};
 
 /// What each side computes between two messages where a core each has its goal. The time of a round
 /// trip is both sides' and the exchange's, so that with twice as much no carrier could reach it:

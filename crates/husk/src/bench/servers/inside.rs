@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-use super::exec::find;
-use super::scratch::Scratch;
+use crate::bench::measure::scratch::Scratch;
+use crate::bench::processes::exec::find;
 
 /// Who is asked, and how.
 #[derive(Clone, Copy)]

@@ -9,13 +9,13 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::calm::Figures;
 use super::flow::{self, Row};
-use super::machine::Machine;
-use super::operations::Wanted;
-use super::pair::Pair;
-use super::report;
-use super::{scratch, stop};
+use crate::bench::files::operations::Wanted;
+use crate::bench::measure::calm::Figures;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::pair::Pair;
+use crate::bench::measure::{scratch, stop};
+use crate::bench::report;
 
 /// What two native workers do for the control.
 const CONTROL: &str = "one thread, 1 B";
@@ -59,7 +59,7 @@ struct Measured {
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let rows = super::chosen(flow::ALL, |row| row.name, options.only.as_deref())?;
+    let rows = crate::bench::chosen(flow::ALL, |row| row.name, options.only.as_deref())?;
     let scratch = scratch::Scratch::create(None)?;
     let guard = options.guard.as_deref();
     let mut pair = match options.host {

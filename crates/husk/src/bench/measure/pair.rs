@@ -13,15 +13,15 @@ use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
 
 use super::calm::{self, Figures, Slice};
-use super::flow::Row as Flow;
-use super::hare::{Round, Spent};
 use super::machine::Machine;
 use super::memory;
-use super::operations::{DISPATCHED, Operation, UNGUARDED, Wanted};
-use super::report::{self, Report, Row, State, median};
 use super::scratch::Scratch;
 use super::technique::Technique;
-use super::workloads::Workload;
+use crate::bench::files::hare::{Round, Spent};
+use crate::bench::files::operations::{DISPATCHED, Operation, UNGUARDED, Wanted};
+use crate::bench::files::workloads::Workload;
+use crate::bench::processes::flow::Row as Flow;
+use crate::bench::report::{self, Report, Row, State, median};
 
 /// Fewest rounds of a row.
 pub const ROUNDS_MIN: usize = 5;
@@ -79,7 +79,7 @@ impl Worker {
     }
 
     fn ask(&mut self, order: &str) -> anyhow::Result<String> {
-        super::stop::check()?;
+        crate::bench::measure::stop::check()?;
         let orders = self.orders.as_mut().context("closed")?;
         orders.write_all(order.as_bytes()).context("worker ended")?;
         let mut ready = [PollFd::new(self.answers.get_ref().as_fd(), PollFlags::POLLIN)];
@@ -278,7 +278,7 @@ impl Pair {
 
     /// Two native workers against each other.
     fn control(&mut self, share: Duration) -> anyhow::Result<Figures> {
-        let getppid = super::operations::find("getppid")?;
+        let getppid = crate::bench::files::operations::find("getppid")?;
         let (native, control) = (&mut self.native, &mut self.control);
         figures(native, control, [getppid; 2], share, &mut self.fastest_ns)
     }
@@ -309,7 +309,7 @@ impl Pair {
                 figures(native, &mut husk, [row; 2], share, fastest_ns)?
             }
             DISPATCHED => {
-                let plain = super::operations::find("getppid")?;
+                let plain = crate::bench::files::operations::find("getppid")?;
                 figures(native, &mut self.control, [plain, row], share, fastest_ns)?
             }
             _ if row.batch_max > 0 => {

@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::hare::Round;
-use super::machine::Machine;
-use super::pair::Pair;
-use super::report::median;
 use super::scale_part::{self, OPERATIONS, Row};
-use super::{scratch, stop};
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::pair::Pair;
+use crate::bench::measure::{scratch, stop};
+use crate::bench::report::median;
 
 /// `husk bench scale`.
 #[derive(clap::Args, Debug)]
@@ -65,7 +65,7 @@ struct Scale {
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let chosen = super::chosen(scale_part::ALL, |one| one.name, options.only.as_deref())?;
+    let chosen = crate::bench::chosen(scale_part::ALL, |one| one.name, options.only.as_deref())?;
     let scratch = scratch::Scratch::create(None)?;
     let mut pair = Pair::start(&scratch, options.guard.as_deref(), &[])?;
     let machine = Machine::look(options.guard.as_deref());

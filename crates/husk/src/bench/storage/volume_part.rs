@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::operations::Wanted;
-use super::report::median;
+use crate::bench::files::operations::Wanted;
+use crate::bench::report::median;
 
 /// Bytes of a record, and of a small file.
 const RECORD_BYTES: usize = 4096;

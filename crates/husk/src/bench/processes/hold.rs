@@ -29,8 +29,8 @@ use nix::fcntl::{FcntlArg, fcntl};
 use serde::Serialize;
 
 use super::exec::{Images, NAME};
-use super::machine::Machine;
-use super::stop;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::stop;
 
 const MEMORY: &str = "512M";
 const STORMS: usize = 2;

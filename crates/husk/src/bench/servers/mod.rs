@@ -17,6 +17,8 @@
 //! 3. The row's two native servers are its control.
 //! 4. Servers listen on loopback, and end with the row.
 
+mod inside;
+
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -30,13 +32,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-use super::exec::find;
-use super::inside::{Load, Way};
-use super::machine::Machine;
-use super::operations::Wanted;
-use super::report;
-use super::scratch::Scratch;
-use super::stop;
+use crate::bench::files::operations::Wanted;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::scratch::Scratch;
+use crate::bench::measure::stop;
+use crate::bench::processes::exec::find;
+use crate::bench::report;
+use crate::bench::servers::inside::{Load, Way};
 
 /// How long a server may take until it answers, and until it has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -140,7 +142,7 @@ struct Turn {
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let rows = super::chosen(ALL, |row| row.name, options.only.as_deref())?;
+    let rows = crate::bench::chosen(ALL, |row| row.name, options.only.as_deref())?;
     let scratch = Scratch::create(None)?;
     let machine = Machine::look(options.guard.as_deref());
     let mut measured = Vec::new();

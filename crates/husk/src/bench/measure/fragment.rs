@@ -33,7 +33,7 @@ impl Fragmented {
         let piece = [b'f'; PIECE];
         let bytes = free_bytes()?.saturating_sub(LEFT_BYTES).min(MOST_BYTES);
         for at in (0..bytes).step_by(PIECE) {
-            super::stop::check()?;
+            crate::bench::measure::stop::check()?;
             pages.write_all_at(&piece, at).context("filling memory")?;
         }
         let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;

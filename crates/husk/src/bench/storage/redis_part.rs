@@ -23,9 +23,8 @@ const LOOKS: u32 = 1000;
 /// Serves until the parent closes the pipe.
 pub fn serve(directory: &Path) -> anyhow::Result<()> {
     let mut server = None;
-    super::volume::answer_orders(
-        directory,
-        |order| match order.split(' ').collect::<Vec<_>>()[..] {
+    crate::bench::storage::volume::answer_orders(directory, |order| {
+        match order.split(' ').collect::<Vec<_>>()[..] {
             ["start", policy] => {
                 let started = server.insert(Server::start(policy)?);
                 Ok(started.child.id().to_string())
@@ -38,8 +37,8 @@ pub fn serve(directory: &Path) -> anyhow::Result<()> {
                 Ok("-".to_owned())
             }
             _ => anyhow::bail!("no such order: {order}"),
-        },
-    )
+        }
+    })
 }
 
 struct Server {

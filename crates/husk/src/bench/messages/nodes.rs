@@ -20,11 +20,11 @@ use anyhow::Context;
 use husk_supervisor::output::print;
 use serde::Serialize;
 
-use super::machine::Machine;
-use super::pair::Worker;
-use super::report::median;
-use super::scratch::Scratch;
-use super::stop;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::pair::Worker;
+use crate::bench::measure::scratch::Scratch;
+use crate::bench::measure::stop;
+use crate::bench::report::median;
 
 /// What the control may read.
 const CONTROL: std::ops::RangeInclusive<f64> = 0.9..=1.1;

@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use super::report::median;
+use crate::bench::report::median;
 
 /// How far above the least of all probes one of a calm slice is.
 const CALM: f64 = 1.05;

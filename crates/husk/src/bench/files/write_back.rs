@@ -14,10 +14,10 @@ use anyhow::Context;
 use husk_supervisor::output::print;
 use serde::Serialize;
 
-use super::machine::Machine;
-use super::report::median;
-use super::stop;
-use super::worker::children_us;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::stop;
+use crate::bench::measure::worker::children_us;
+use crate::bench::report::median;
 
 /// Memory of an image.
 const MEMORY: &str = "2G";
@@ -128,7 +128,7 @@ struct Report {
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let chosen = super::chosen(ALL, |case| case.name, options.only.as_deref())?;
+    let chosen = crate::bench::chosen(ALL, |case| case.name, options.only.as_deref())?;
     let scratch = Scratch::make(&options.directory)?;
     let mut rows = Vec::new();
     for case in chosen.into_iter().filter(|case| options.many || !case.many) {

@@ -10,9 +10,9 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::exchange::{self, Goal, Row};
-use super::machine::Machine;
-use super::report::median;
-use super::stop;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::stop;
+use crate::bench::report::median;
 
 /// Measured a second time in each round.
 const CONTROL: &str = "pipe, 64 B there and back";
@@ -55,9 +55,9 @@ struct Measured {
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let rows = super::chosen(exchange::ALL, |row| row.name, options.only.as_deref())?;
+    let rows = crate::bench::chosen(exchange::ALL, |row| row.name, options.only.as_deref())?;
     let machine = Machine::look(None);
-    let control = super::chosen(exchange::ALL, |row| row.name, Some(CONTROL))?[0];
+    let control = crate::bench::chosen(exchange::ALL, |row| row.name, Some(CONTROL))?[0];
     let (mut figures, mut twice) = (vec![Vec::new(); rows.len()], Vec::new());
     for _ in 0..options.rounds {
         for (row, figures) in rows.iter().zip(&mut figures) {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::operations::succeed;
-use super::worker::cpu_ns;
+use crate::bench::measure::worker::cpu_ns;
 
 /// How long a process works.
 const TIME: Duration = Duration::from_millis(200);

@@ -21,10 +21,10 @@ use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-use super::machine::Machine;
-use super::report::{self, median};
-use super::stop;
 use super::volume_part::{self, Part, Row};
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::stop;
+use crate::bench::report::{self, median};
 
 /// Longest wait for one answer.
 const ANSWER_MS: u16 = 60_000;
@@ -132,7 +132,7 @@ impl Site {
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let rows = super::chosen(volume_part::ALL, |row| row.name, options.only.as_deref())?;
+    let rows = crate::bench::chosen(volume_part::ALL, |row| row.name, options.only.as_deref())?;
     let site = Site::make()?;
     let mut sides = Sides::start(&site)?;
     let machine = Machine::look(None);

@@ -16,10 +16,10 @@ use anyhow::Context;
 use husk_proto::place::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::machine::Machine;
-use super::report::median;
-use super::worker::children_us;
-use super::{scratch, stop};
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::worker::children_us;
+use crate::bench::measure::{scratch, stop};
+use crate::bench::report::median;
 
 /// A script that starts many small processes: pipelines, subshells, background jobs.
 const FORKS: &str = "i=0; while [ $i -lt 120 ]; do (echo $i | cat; /bin/true) > /dev/null; \

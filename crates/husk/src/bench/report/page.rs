@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::hare::{Row, Workloads};
-use super::machine::Machine;
-use super::report::Report;
-use super::technique::Technique;
+use crate::bench::files::hare::{Row, Workloads};
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::technique::Technique;
+use crate::bench::report::Report;
 use crate::picture::{self, escaped};
 
 const BAR_PX: f64 = 14.0;

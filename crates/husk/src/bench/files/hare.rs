@@ -9,13 +9,15 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::fragment::Fragmented;
-use super::machine::Machine;
-use super::pair::Pair;
-use super::report::median;
-use super::technique::Technique;
+use super::commands;
 use super::workloads::{self, Workload};
-use super::{commands, page, scratch, stop};
+use crate::bench::measure::fragment::Fragmented;
+use crate::bench::measure::machine::Machine;
+use crate::bench::measure::pair::Pair;
+use crate::bench::measure::technique::Technique;
+use crate::bench::measure::{scratch, stop};
+use crate::bench::report::median;
+use crate::bench::report::page;
 use crate::picture;
 
 /// Which ones.
@@ -180,7 +182,7 @@ fn worths(rounds: &[Round]) -> Vec<Worth> {
 
 /// Measures.
 pub fn run(options: &Options, suite: Suite) -> anyhow::Result<ExitCode> {
-    let chosen = super::chosen(suite.all(), |one| one.name, options.only.as_deref())?;
+    let chosen = crate::bench::chosen(suite.all(), |one| one.name, options.only.as_deref())?;
     if let Some(directory) = &options.report {
         picture::make_directory(directory)?;
     }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::worker::cpu_ns;
+use crate::bench::measure::worker::cpu_ns;
 
 /// Names that one process makes, renames, removes.
 const NAMES: u32 = 4_000;
@@ -99,7 +99,7 @@ impl Drop for Parts {
 /// The workload called `name`.
 pub fn find(name: &str) -> anyhow::Result<&'static Workload> {
     ALL.iter()
-        .chain(super::commands::ALL)
+        .chain(crate::bench::files::commands::ALL)
         .find(|one| one.name == name)
         .with_context(|| format!("no workload {name:?}"))
 }

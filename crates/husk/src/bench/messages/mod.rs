@@ -1,0 +1,5 @@
+//! What messages between nodes cost, and calls on another node.
+
+pub mod exchange;
+pub mod msg;
+pub mod nodes;
