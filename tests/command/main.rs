@@ -1,34 +1,14 @@
 //! The command itself: what it says about bad input, what status it ends with, what it gives back.
 #![forbid(unsafe_code)]
 
-mod bad_input;
 mod bench_hosts;
-mod calls;
-mod diff;
-mod ends;
-mod file;
-mod first_looks;
-mod flags;
-mod fsck;
-mod gathered;
-mod guard;
-mod hard_trees;
+mod changes;
 mod hosts;
-mod json;
-mod limits;
+mod life;
 mod memory;
 mod net;
 mod nodes;
-mod portals;
-mod read_only_outside;
-mod recorded;
-mod recovered;
-mod space;
-mod status;
-mod techniques;
 mod volume;
-mod whole;
-mod write_back;
 
 use std::path::Path;
 use std::process::Command;

@@ -3,45 +3,14 @@
 //! Each test has its own directory of images, and its images end with it.
 #![forbid(unsafe_code)]
 
-mod adopted;
-mod asked;
 mod bad_input;
 mod border;
-mod chosen;
-mod completing;
+mod changes;
 mod config;
-mod conflicts;
 mod copies;
-mod crowded;
-mod cut;
-mod ends;
-mod failing;
-mod followed;
-mod git;
-mod guarded;
-mod joins;
-mod killed;
-mod lives;
-mod looking;
-mod many;
-mod metrics;
+mod life;
 mod mount;
-mod names;
-mod nodes;
-mod placing;
-mod refresh;
-mod rescue;
-mod scarce;
-mod sessions;
-mod sides;
-mod sockets;
-mod stays;
-mod storms;
-mod sync;
-mod top;
-mod tracing;
-mod volumes;
-mod waited;
+mod show;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

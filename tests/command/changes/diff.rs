@@ -9,7 +9,7 @@ use husk_tests::tree::Tree;
 use husk_tests::{Outcome, Run, Scratch, against_native, husk};
 use serde_json::Value;
 
-use crate::fsck::ready;
+use crate::memory::fsck::ready;
 use crate::{as_nobody, run, said};
 
 /// A run that has changed its overlay and waits.

@@ -146,7 +146,7 @@ fn directories_of_the_host_are_walked_by_the_programs_own_calls() {
     }
     let scratch = Scratch::new("outlying");
     let program = scratch.path().join("outlying");
-    build_c(include_str!("sources/outlying.c"), &program);
+    build_c(include_str!("../sources/outlying.c"), &program);
     let program = program.to_str().expect("a plain path");
     let top = scratch.path().join("top");
     let mounted = top.join("tree");

@@ -42,9 +42,9 @@ fn said(kind: &str, without: &str, how: &str) -> Vec<String> {
     let name: String = kind.chars().filter(letters).collect();
     let scratch = Scratch::new(&format!("recorded{name}{without}"));
     let programs = scratch.fresh("programs");
-    fs::write(programs.join("began.c"), include_str!("sources/began.c")).expect("the source");
+    fs::write(programs.join("began.c"), include_str!("../sources/began.c")).expect("the source");
     compile(&programs, "-shared -fPIC -o libbegan.so began.c");
-    fs::write(programs.join("program.c"), include_str!("sources/linked.c")).expect("the source");
+    fs::write(programs.join("program.c"), include_str!("../sources/linked.c")).expect("the source");
     compile(&programs, &format!("-o program program.c {kind}"));
     let work = scratch.fresh("work");
     let programs = programs.to_str().expect("a path of text");

@@ -24,7 +24,7 @@ cd "$1"; start ./program "$2"; cp second next; mv next program; start ./program 
 
 fn build(target: &Path, name: &str, kind: &str) {
     let source = target.with_extension("c");
-    fs::write(&source, include_str!("sources/large.c")).expect("the source");
+    fs::write(&source, include_str!("../sources/large.c")).expect("the source");
     let mut command = Command::new("gcc");
     command.args(["-O1", "-Wall", "-Werror", kind, &format!("-DNAME=\"{name}\"")]);
     let status = command.arg("-o").arg(target).arg(&source).status();

@@ -79,7 +79,7 @@ fn what_a_killed_process_held_is_released_soon() {
     }
     let images = Images::new("killed");
     images.up("ci");
-    let script = include_str!("sources/killed.py");
+    let script = include_str!("../sources/killed.py");
     let told = images.done(&["exec", "ci", "--", "python3", "-c", script]);
     println!("{told}");
     let ms = told.split_whitespace().next().and_then(|ms| ms.parse::<f64>().ok()).expect("ms");
@@ -200,7 +200,7 @@ fn nobody_can_hold_a_supervisor_up() {
     let images = Images::new("talks");
     images.up("ci");
     let socket = images.place("ci").join("socket");
-    let script = include_str!("sources/talks.py");
+    let script = include_str!("../sources/talks.py");
     let path = socket.to_str().expect("a plain path");
     let output = images.command("python3", &["-c", script, path]).output().expect("python3 starts");
     assert!(output.status.success(), "{}", shown(&output));

@@ -70,7 +70,7 @@ fn an_image_is_found_clean_while_its_programs_change_it() {
     }
     let scratch = Scratch::new("fsck");
     let program = scratch.path().join("storm");
-    build_c(include_str!("../faults/sources/storm.c"), &program);
+    build_c(include_str!("../../faults/sources/storm.c"), &program);
     let seconds = (STORM.as_secs() + 1).to_string();
     let argv = [program.to_str().expect("a plain path"), "3", &seconds];
     let run = started(&scratch, &argv);

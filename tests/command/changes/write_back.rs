@@ -192,7 +192,7 @@ fn a_conflict_is_reported_and_both_versions_are_kept() {
     fs::write(work.join("file"), "both began with this\n").expect("a file");
     let script = "echo image >> file; echo ready; read -r _";
     let mut run = Run::start_piped(husk(&[], &["bash", "-c", script]), &work, scratch.path());
-    crate::fsck::ready(&mut run, "ready");
+    crate::memory::fsck::ready(&mut run, "ready");
     fs::write(work.join("file"), "the host's, and longer than before\n").expect("a file");
     let outcome = gone_on(run);
     let shown = outcome.shown();
@@ -233,7 +233,7 @@ fn what_was_moved_into_a_directory_that_the_host_removes_is_kept_beside_it() {
         mv into/gone into/renamed; mv into/dir into/deep; echo made > into/made
         echo ready; read -r _";
     let mut run = Run::start_piped(husk(&[], &["bash", "-c", script]), &work, scratch.path());
-    crate::fsck::ready(&mut run, "ready");
+    crate::memory::fsck::ready(&mut run, "ready");
     fs::remove_dir_all(work.join("into")).expect("the host removes it");
     let outcome = gone_on(run);
     let shown = outcome.shown();

@@ -112,7 +112,7 @@ fn calls_are_those_that_strace_sees() {
     }
     let images = Images::new("trace-strace");
     let program = images.scratch.path().join("calls");
-    build_c(include_str!("sources/calls.c"), &program);
+    build_c(include_str!("../sources/calls.c"), &program);
     let program = program.to_str().expect("a plain path");
     let native = images.scratch.fresh("native");
     let mut strace = images.command("strace", &[program]);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use husk_tests::{Run, Scratch, against_native, husk};
 
-use crate::fsck::{ready, region};
+use crate::memory::fsck::{ready, region};
 
 /// From the removal of a file until its memory is back.
 const BACK_WITHIN: Duration = Duration::from_secs(2);

@@ -222,7 +222,7 @@ struct Between(Child);
 impl Between {
     fn begin(images: &Images, name: &str) -> Between {
         let place = images.place(name);
-        let script = include_str!("sources/older.py");
+        let script = include_str!("../sources/older.py");
         let mut command = Command::new("python3");
         command.args(["-c", script]).arg(&place).stdout(Stdio::piped());
         let mut child = command.spawn().expect("python3");

@@ -11,7 +11,7 @@ use husk_tests::{Outcome, Run, Scratch, Side, against_native, husk::binary};
 use crate::{LIMIT, as_nobody, give_to_nobody, run, said};
 
 /// Prints what each call says, a line each; its argument is the directory outside.
-const TABLE: &str = include_str!("sources/outside.py");
+const TABLE: &str = include_str!("../sources/outside.py");
 
 /// A directory outside, with something of each kind.
 fn outside(scratch: &Scratch) -> std::path::PathBuf {

@@ -261,7 +261,7 @@ fn jobs_of_a_shell_stop_go_on_and_end_by_keys() {
     }
     let images = Images::new("jobs");
     images.up("ci");
-    let script = include_str!("sources/jobs.py");
+    let script = include_str!("../sources/jobs.py");
     let husk = binary().to_str().expect("a plain path");
     let of = |prefix: &[&str]| {
         let argv: Vec<_> = ["-c", script].into_iter().chain(prefix.iter().copied()).collect();
@@ -282,7 +282,7 @@ fn the_terminal_and_its_keys_are_the_commands() {
     }
     let images = Images::new("terminal");
     images.up("ci");
-    let script = include_str!("sources/terminal.py");
+    let script = include_str!("../sources/terminal.py");
     let husk = binary().to_str().expect("a plain path");
     let of = |prefix: &[&str]| {
         let argv: Vec<_> = ["-c", script].into_iter().chain(prefix.iter().copied()).collect();

@@ -105,7 +105,7 @@ fn a_host_without_syscall_user_dispatch_is_named() {
     let scratch = Scratch::new("no-sud");
     let work = scratch.fresh("work");
     let filter = scratch.path().join("no-sud");
-    build_c(include_str!("sources/no-sud.c"), &filter);
+    build_c(include_str!("../sources/no-sud.c"), &filter);
     let mut command = std::process::Command::new(&filter);
     if against_native() {
         assert_eq!(

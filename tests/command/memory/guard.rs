@@ -17,7 +17,7 @@ fn guarded(name: &str, script: &str) -> Option<Outcome> {
     let scratch = Scratch::new(name);
     let work = scratch.fresh("work");
     let program = work.join("keys");
-    build_c(include_str!("sources/keys.c"), &program);
+    build_c(include_str!("../sources/keys.c"), &program);
     let count = Command::new(&program).arg("count").output().expect("the program starts");
     if count.stdout != NATIVE_KEYS.as_bytes() {
         return None;

@@ -1,0 +1,17 @@
+//! What an image has changed, and how it gets to the host, or stays.
+
+mod asked;
+mod chosen;
+mod conflicts;
+mod crowded;
+mod cut;
+mod failing;
+mod followed;
+mod git;
+mod names;
+mod refresh;
+mod rescue;
+mod sides;
+mod stays;
+mod sync;
+mod waited;
