@@ -174,7 +174,7 @@ fn each_way_to_break_the_rules_is_counted_by_its_fault_and_the_agent_goes_on() {
         (changed(2, 9), Fault::Major, None),
         (longer, Fault::Length, Some(Failure::Protocol)),
         (changed(12, 7), Fault::Role, None),
-        (changed(13, 1), Fault::Spare, None),
+        (changed(13, 2), Fault::Spare, None),
         (changed(9, 0xff), Fault::Node, None),
         (changed(6, 5), Fault::Status, None),
         // A count of names, of which the first is empty; and one that no list may have.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!    0 magic    2 major    3 minor    4 kind      6 status    8 source   10 target
-//!   12 role    13 spare   16 length  20 epoch    24 sequence 28 request  32 answered  36 behalf
+//!   12 role    13 again   14 spare   16 length  20 epoch    24 sequence 28 request  32 answered
+//!   36 behalf
 //! ```
 //!
 //! Magic, versions and kind keep their places in every version to come, so that a peer of another
@@ -56,12 +57,14 @@ pub struct Header {
     pub behalf: u32,
     /// What it is.
     pub role: Role,
+    /// Of a request: its sender has sent it before and does not know what came of it.
+    pub again: bool,
 }
 
-/// Magic, versions, four of two bytes, role, three spare, six of four bytes: five whole words, and
-/// nothing is left over.
-const SPARE_BYTES: usize = 3;
-const _: () = assert!(2 + 2 + 4 * 2 + 1 + SPARE_BYTES + 6 * 4 == HEADER_BYTES);
+/// Magic, versions, four of two bytes, role, again, two spare, six of four bytes: five whole words,
+/// and nothing is left over.
+const SPARE_BYTES: usize = 2;
+const _: () = assert!(2 + 2 + 4 * 2 + 2 + SPARE_BYTES + 6 * 4 == HEADER_BYTES);
 const _: () = assert!(HEADER_BYTES.is_multiple_of(8));
 
 impl Header {
@@ -80,6 +83,7 @@ impl Header {
             answered: 0,
             behalf: 0,
             role,
+            again: false,
         }
     }
 
@@ -90,7 +94,8 @@ impl Header {
             None => 0,
         };
         let (source, target) = (self.target, self.source);
-        Self { status, source, target, length: 0, answered: 0, role: Role::Reply, ..*self }
+        let (length, answered, role, again) = (0, 0, Role::Reply, false);
+        Self { status, source, target, length, answered, role, again, ..*self }
     }
 
     /// Its bytes.
@@ -100,7 +105,7 @@ impl Header {
         let versions = u64::from(major) | u64::from(minor) << 8;
         let words = [
             u64::from(MAGIC) | versions << 16 | both(self.kind, self.status) << 32,
-            both(self.source, self.target) | (self.role as u64) << 32,
+            both(self.source, self.target) | (self.role as u64) << 32 | u64::from(self.again) << 40,
             u64::from(self.length) | u64::from(self.epoch) << 32,
             u64::from(self.sequence) | u64::from(self.request) << 32,
             u64::from(self.answered) | u64::from(self.behalf) << 32,
@@ -133,7 +138,7 @@ impl Header {
             2 => Role::Posted,
             _ => return Err(Fault::Role),
         };
-        if second >> 40 != 0 {
+        if second >> 41 != 0 {
             return Err(Fault::Spare);
         }
         let header = Self {
@@ -149,6 +154,7 @@ impl Header {
             answered: fifth as u32,
             behalf: (fifth >> 32) as u32,
             role,
+            again: second >> 40 & 1 != 0,
         };
         header.judge()
     }
@@ -166,6 +172,10 @@ impl Header {
         let failed = self.status != 0;
         if failed && (!answers || Failure::of(self.status).is_none()) {
             return Err(Fault::Status);
+        }
+        // Only a request is sent again.
+        if self.again && self.role != Role::Request {
+            return Err(Fault::Spare);
         }
         let numbered = self.request != 0;
         if numbered == (self.role == Role::Posted) {

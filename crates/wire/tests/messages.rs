@@ -216,7 +216,7 @@ fn each_wrong_field_of_a_header_is_refused_for_what_it_is() {
         (11, 0xff, Fault::Node),
         (12, 3, Fault::Role),
         (12, 2, Fault::Role),
-        (13, 1, Fault::Spare),
+        (13, 2, Fault::Spare),
         (19, 1, Fault::Length),
         (28, 0, Fault::Role),
     ];
