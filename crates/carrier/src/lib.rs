@@ -15,6 +15,8 @@
 //! 2. A value's journal slot is taken at its first operation and belongs to one thread.
 #![no_std]
 
+#[cfg(feature = "answers")]
+mod answers;
 mod copying;
 mod counts;
 mod dispatch;
@@ -25,6 +27,8 @@ mod place;
 mod steps;
 mod volumes;
 
+#[cfg(feature = "answers")]
+pub use answers::{ANSWERED, Asked, Changes, made};
 pub use counts::{Counts, Seat};
 pub use far::{AT_END, NOW_S, Onlooker};
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};

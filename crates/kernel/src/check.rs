@@ -228,6 +228,10 @@ impl Checker<'_> {
         {
             self.rest(what, word, self.region.map.fixed(word));
         }
+        #[cfg(feature = "answers")]
+        for (number, lock) in (0..).zip(crate::image::answers::locks(self.region)) {
+            self.rest("reply cache locked", number, lock);
+        }
         for index in 0..=self.region.map.partition_mask {
             self.rest("token held", index, self.region.map.partition(index));
         }

@@ -11,7 +11,8 @@
 //!    noted in the slot or the record until it is through.
 //! 2. Locks are taken in this order: long locks (offset, writer: `fs::directory::share`), process,
 //!    descriptor table, context, rename lock, tokens by partition, buckets by address,
-//!    descriptions, pipes, inodes by number, watches, chunks.
+//!    descriptions, pipes, inodes by number, watches, chunks,
+//!    a set of the reply cache (`image::answers`).
 //! 3. No clock, no host, no thread: the time comes in as `now_ns`, the caller as `Kernel`.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -45,6 +46,9 @@ pub struct Kernel {
     pub set_bits: SetBits,
     /// Whether its reads leave access times alone (`O_NOATIME`).
     pub leaves_access_times: bool,
+    /// What another node asks for, while that is done here.
+    #[cfg(feature = "answers")]
+    pub asked: Option<image::answers::Asked>,
 }
 
 /// For `map_err`: what a call says where Linux has another word than `ENOSPC` for no room.
@@ -69,7 +73,14 @@ const LOANS_MAX: u32 = 64;
 impl Kernel {
     /// A thread's way, acting for `process`.
     pub fn new(session: Session, process: u32) -> Kernel {
-        Kernel { session, process, set_bits: SetBits::default(), leaves_access_times: false }
+        Kernel {
+            session,
+            process,
+            set_bits: SetBits::default(),
+            leaves_access_times: false,
+            #[cfg(feature = "answers")]
+            asked: None,
+        }
     }
 
     /// Counts an operation that is about to be done: a step of a longer one, another look, or a

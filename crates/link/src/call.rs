@@ -61,14 +61,14 @@ pub enum Next {
 }
 
 impl Unanswered {
-    /// What its sender does, by the rule for its kind. A change is asked for once: it may have been
-    /// made.
+    /// What its sender does, by the rule for its kind. A change is asked for again under its number
+    /// (`Header::again`): if it has been made, the home answers what it answered then.
     pub const fn next(self, retry: Retry) -> Next {
         match self {
             Unanswered::Unsent(errno @ (Errno::EMFILE | Errno::ENFILE)) => Next::Fails(errno),
             // Stopped for long before it was sent: its session has ended.
             Unanswered::Unsent(Errno::EPIPE | Errno::ECONNRESET) => Next::Again,
-            Unanswered::Lost if matches!(retry, Retry::Idempotent) => Next::Again,
+            Unanswered::Lost if matches!(retry, Retry::Idempotent | Retry::Cached) => Next::Again,
             Unanswered::Unsent(_) | Unanswered::Lost | Unanswered::Late => Next::Fails(Errno::EIO),
         }
     }
@@ -176,15 +176,16 @@ fn connect(path: &[u8]) -> Result<Socket, Errno> {
                 if tries < CONNECT_TRIES_MAX =>
             {
                 tries += 1;
-                nap();
+                nap(CONNECT_NAP_NS);
             }
             Err(errno) => return Err(errno),
         }
     }
 }
 
-fn nap() {
-    let time = [0u64, CONNECT_NAP_NS];
+/// Sleeps for so long, less than a second.
+pub fn nap(ns: u64) {
+    let time = [0u64, ns];
     // SAFETY: a `struct timespec`.
     let _ = unsafe { calls::raw(nr::nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
 }

@@ -43,7 +43,7 @@ use core::fmt;
 use husk_wire::{Fault, Header};
 
 pub use call::{
-    ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, Unanswered, call, call_for_descriptor,
+    ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, Unanswered, call, call_for_descriptor, nap,
 };
 pub use doorbell::{Doorbell, POLLED_MAX, SLEEP_MS_MAX, Wait};
 pub use lane::{INLINE_BYTES, Reader, Room, Writer};

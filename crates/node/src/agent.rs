@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use husk_carrier::{Direct, Layout, NOW_S};
+use husk_carrier::{Asked as Change, Direct, Layout, NOW_S};
 use husk_client::Client;
 use husk_proto::Shortcuts as _;
 use husk_proto::descriptor::Descriptors as _;
@@ -39,6 +39,8 @@ pub struct Agent {
     pub lends_memory: bool,
     /// The hold that the answer to the request of now has the number of.
     pub unheard: Option<(u16, u64)>,
+    /// The change that the answer to the request of now tells of.
+    pub answered: Option<Change>,
     /// Who asks now is the process that has started this agent.
     pub is_supervisor: bool,
     /// Bytes of a file, a path, a value.
@@ -158,6 +160,7 @@ impl Agent {
             memory: None,
             lends_memory: false,
             unheard: None,
+            answered: None,
             is_supervisor: false,
             bytes: Vec::new(),
             is_afar: false,
@@ -167,7 +170,7 @@ impl Agent {
 
     /// Handles a request; its answer's body is put into `room`.
     pub fn handle(&mut self, header: &Header, body: &[u8], room: &mut [u8]) -> Handled {
-        (self.lends_memory, self.unheard) = (false, None);
+        (self.lends_memory, self.unheard, self.answered) = (false, None, None);
         if header.role != Role::Request && !planted!(PostedIsDone) {
             let fault = if header.role == Role::Reply { Fault::Unasked } else { Fault::Role };
             self.sessions.refuse(header.source, fault);
@@ -183,6 +186,7 @@ impl Agent {
         });
         if handled.is_err() {
             self.was_not_heard();
+            self.close_first_try(header);
         }
         // Who watches what has changed is told, as by any process.
         self.client.tell();
@@ -243,7 +247,10 @@ impl Agent {
             return Err(Failure::Protocol);
         }
         for node in asked.dead.iter() {
-            for fd in self.sessions.bury(node, asked.epoch) {
+            let open = self.sessions.bury(node, asked.epoch);
+            // Where that fails, they stay until their places are needed.
+            let _ = self.direct().forget_answers(node, asked.epoch);
+            for fd in open {
                 let direct = self.direct();
                 let files = direct.files();
                 // It is open: nobody else closes.

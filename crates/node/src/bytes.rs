@@ -1,16 +1,17 @@
 //! Serves other nodes' messages on bytes and open files.
 
 use husk_abi::sys::general::{IN_MODIFY, O_CLOEXEC, O_PATH, O_TRUNC};
-use husk_carrier::AT_END;
+use husk_carrier::{AT_END, Asked, Changes, Direct};
 use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::Fs as _;
 use husk_proto::watch::Watches as _;
-use husk_proto::{Errno, Shortcuts as _};
-use husk_wire::record::{Access, SpaceCall};
+use husk_proto::{Errno, Inode, Shortcuts as _};
+use husk_wire::record::{Access, Grant, SpaceCall};
 use husk_wire::text::Bytes;
 use husk_wire::{Failure, Header, message, reply, request};
 
 use crate::agent::{Agent, Handled, Who, held, inode, put};
+use crate::once::{Once, asked};
 use crate::planted::planted;
 use crate::serve::failure;
 
@@ -40,23 +41,49 @@ impl Agent {
             may.map_err(failure)?;
             None
         } else {
-            if asked.access != Access::Read || asked.flags & O_TRUNC != 0 {
-                let keep = if asked.flags & O_TRUNC != 0 { 0 } else { u64::MAX };
-                self.own_for_afar(inode, keep)?;
-            }
-            let direct = self.direct();
-            let (files, flags) = (direct.files(), asked.flags & !O_CLOEXEC);
-            let who = who.credentials();
-            match direct.open(&who, files, inode, flags, 0, NUMBERS_END) {
-                Ok(fd) => Some(self.keep(header, fd)?.1),
-                // The host's bytes: they are read by the inode, without a hold.
-                Err(Errno::EIO) if self.is_host_file_for_afar(inode) => None,
-                Err(errno) => return Err(failure(errno)),
-            }
+            self.open_now(header, &asked, inode, &who)?
         };
         let attributes = self.attributes(inode)?;
         let answer = reply::Open { hold: 0, attributes, grant, data: None };
         put::<message::Open>(header, &answer, room)
+    }
+
+    /// Opens it; what is cut by that, once.
+    fn open_now(
+        &mut self,
+        header: &Header,
+        asked: &request::Open<'_>,
+        inode: Inode,
+        who: &Who,
+    ) -> Result<Option<Grant>, Failure> {
+        let (cuts, flags) = (asked.flags & O_TRUNC != 0, asked.flags & !O_CLOEXEC);
+        if cuts && self.before(header, Changes::Bytes)?.is_some() {
+            let fd = self.open_again(inode, flags)?;
+            return Ok(Some(self.keep(header, fd)?.1));
+        }
+        if asked.access != Access::Read || cuts {
+            self.own_for_afar(inode, if cuts { 0 } else { u64::MAX })?;
+        }
+        let who = who.credentials();
+        let open = |direct: &mut Direct| {
+            let files = direct.files();
+            direct.open(&who, files, inode, flags, 0, NUMBERS_END)
+        };
+        let opened = match cuts {
+            true => self.once(header, Changes::Bytes, open),
+            // Nothing changes by it.
+            false => open(self.direct()).map(Once::Now).map_err(failure),
+        };
+        let fd = match opened {
+            Ok(Once::Now(fd)) => fd,
+            Ok(Once::Before(_)) => self.open_again(inode, flags)?,
+            // The host's bytes: they are read by the inode, without a hold.
+            Err(Failure::Errno(Errno::EIO)) if self.is_host_file_for_afar(inode) => {
+                return Ok(None);
+            }
+            Err(failed) => return Err(failed),
+        };
+        Ok(Some(self.keep(header, fd)?.1))
     }
 
     /// Closes what another node does not need any more.
@@ -118,32 +145,69 @@ impl Agent {
     ) -> Handled {
         let (inode, bytes) = (held(asked.hold)?, asked.run.data.bytes());
         self.leave(asked.leaves);
-        let direct = self.direct();
-        let written = match asked.run.offset {
-            AT_END => direct.append(inode, bytes),
-            offset => direct.write_at(inode, offset, bytes).map(|count| (offset, count)),
+        let at = asked.run.offset;
+        let written = match self.before(header, Changes::Bytes)? {
+            Some(words) => Once::Before(words),
+            None => self.once(header, Changes::Bytes, |direct| match at {
+                AT_END => direct.append(inode, bytes),
+                offset => direct.write_at(inode, offset, bytes).map(|count| (offset, count)),
+            })?,
         };
-        let (offset, count) = written.map_err(failure)?;
-        direct.watch_note(inode, IN_MODIFY);
-        let attributes = self.attributes(inode)?;
-        let answer = reply::WriteHome { attributes, offset, count: count as u64 };
+        let (offset, count) = match written {
+            Once::Now((offset, count)) => (offset, count as u64),
+            Once::Before(words) => self.write_on(header, (inode, at), bytes, words),
+        };
+        self.direct().watch_note(inode, IN_MODIFY);
+        let attributes = self.attributes_since(inode)?;
+        let answer = reply::WriteHome { attributes, offset, count };
         put::<message::WriteHome>(header, &answer, room)
+    }
+
+    /// Where bytes were written and how many, of which some had been when an agent died over them;
+    /// the rest is written now.
+    fn write_on(
+        &mut self,
+        header: &Header,
+        (inode, at): (Inode, u64),
+        bytes: &[u8],
+        [offset, done]: [u64; 2],
+    ) -> (u64, u64) {
+        let rest = bytes.get(done as usize..).unwrap_or_default();
+        let end = offset + done;
+        // Behind what somebody else has appended since, nothing of it goes on.
+        let is_last = |size| size == end;
+        let goes_on =
+            at != AT_END || self.direct().attributes(inode).is_ok_and(|it| is_last(it.size));
+        if rest.is_empty() || !goes_on {
+            return (offset, done);
+        }
+        let asked = asked(header, Changes::Bytes).map(|asked| Asked { written: done, ..asked });
+        let more = self.direct().on_request(asked, |direct| direct.write_at(inode, end, rest));
+        (offset, done + more.unwrap_or(0) as u64)
     }
 
     /// Blocks and holes.
     pub fn space(&mut self, header: &Header, asked: request::Space, room: &mut [u8]) -> Handled {
         let (inode, offset, length) = (held(asked.hold)?, asked.offset, asked.length);
         self.leave(asked.leaves);
-        let direct = self.direct();
-        let done = match asked.call {
-            SpaceCall::Allocate => {
-                direct.allocate(inode, offset, length, asked.keep_size).map(|()| offset)
-            }
-            SpaceCall::Punch => direct.punch(inode, offset, length).map(|()| offset),
-            SpaceCall::Data => direct.seek_data(inode, offset, true),
-            SpaceCall::Hole => direct.seek_data(inode, offset, false),
+        let looked = match asked.call {
+            SpaceCall::Data => Some(self.direct().seek_data(inode, offset, true)),
+            SpaceCall::Hole => Some(self.direct().seek_data(inode, offset, false)),
+            SpaceCall::Allocate | SpaceCall::Punch => None,
         };
-        let answer = reply::Space { offset: done.map_err(failure)?, change: 0 };
+        let offset = match looked {
+            Some(found) => found.map_err(failure)?,
+            None => {
+                if self.before(header, Changes::Bytes)?.is_none() {
+                    self.once(header, Changes::Bytes, |direct| match asked.call {
+                        SpaceCall::Punch => direct.punch(inode, offset, length),
+                        _ => direct.allocate(inode, offset, length, asked.keep_size),
+                    })?;
+                }
+                offset
+            }
+        };
+        let answer = reply::Space { offset, change: 0 };
         put::<message::Space>(header, &answer, room)
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! Invariants
 //! 1. A request is one transaction of the region, or several of which each alone does no harm
-//!    (reading a listing from the host, making a file the image's own).
+//!    (reading a listing from the host, making a file the image's own). It is made once, however
+//!    often it is sent (`once`).
 //! 2. Rights are checked here, against the credentials in the message. Nodes of one image are one
 //!    user's: nobody else reaches the socket.
 //! 3. One slow request holds up one thread only.
@@ -31,6 +32,7 @@ mod clock;
 mod copies;
 mod fetcher;
 mod names;
+mod once;
 #[allow(unsafe_code)]
 mod plain;
 mod planted;

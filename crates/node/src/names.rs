@@ -1,15 +1,17 @@
 //! Serves other nodes' messages on names and attributes.
 
 use husk_abi::sys::general::{S_IFLNK, S_IFMT};
+use husk_carrier::{Changes, Direct, made};
 use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::{Change, Fs as _, Kind, Node, Origin, SetExtended};
-use husk_proto::{Errno, Shortcuts as _};
-use husk_wire::record::{AttributeCall, Entry, Identity, Step, Wants, What};
+use husk_proto::{Errno, Inode, Shortcuts as _};
+use husk_wire::record::{self, AttributeCall, Entry, Grant, Identity, Step, Wants, What};
 use husk_wire::text::{Bytes, List, Name};
 use husk_wire::{Failure, Header, message, reply, request};
 
 use crate::agent::{Agent, Handled, Who, changed, inode, object, put, time};
 use crate::bytes::{NUMBERS_END, OPEN_FLAGS};
+use crate::once::Once;
 use crate::serve::failure;
 
 /// Entries on a page of a listing.
@@ -18,6 +20,30 @@ const PAGE_ENTRIES: usize = 256;
 const VALUE_BYTES: usize = 64 << 10;
 /// In the flags of what sets an attribute: from now on those of the image count.
 const TAKE_OVER: u32 = 4;
+
+/// What was made, the hold where it was opened, and its directory.
+type Made = (Inode, Option<Grant>, record::Changed);
+
+/// Sets or removes an attribute.
+fn set_extended(
+    direct: &mut Direct,
+    inode: Inode,
+    asked: &request::Extended<'_>,
+) -> Result<(), Errno> {
+    let (name, value) = (asked.name.bytes(), asked.value.bytes());
+    let how = match asked.flags {
+        1 => SetExtended::Create,
+        2 => SetExtended::Replace,
+        3 => SetExtended::Both,
+        5 => SetExtended::Imported,
+        _ => SetExtended::Any,
+    };
+    match asked.call {
+        AttributeCall::Set if asked.flags == TAKE_OVER => direct.take_extended_over(inode),
+        AttributeCall::Set => direct.set_extended(inode, name, Some(value), how),
+        _ => direct.set_extended(inode, name, None, how),
+    }
+}
 
 impl Agent {
     /// One name, or none: the object itself.
@@ -49,7 +75,7 @@ impl Agent {
     /// A page of names.
     pub fn list(&mut self, header: &Header, asked: request::ListNames, room: &mut [u8]) -> Handled {
         let dir = self.directory(asked.directory)?;
-        let mut found: Vec<(Vec<u8>, husk_proto::Inode, u64)> = Vec::new();
+        let mut found: Vec<(Vec<u8>, Inode, u64)> = Vec::new();
         let listed = self.direct().list(dir, asked.cookie, &mut |entry| {
             found.push((entry.name.to_vec(), entry.inode, entry.next));
             found.len() < PAGE_ENTRIES
@@ -88,29 +114,83 @@ impl Agent {
         if asked.flags & !OPEN_FLAGS != 0 {
             return Err(failure(Errno::EINVAL));
         }
-        let dir = self.directory(asked.spot.directory)?;
-        let (who, name) = (Who::of(&asked.caller), asked.spot.name.bytes());
-        let (who, mode) = (who.credentials(), asked.mode & !S_IFMT);
-        let mut grant = None;
-        let made = if asked.open.is_some() {
-            let direct = self.direct();
-            let files = direct.files();
-            let opened = direct.create_open(&who, files, dir, name, mode, asked.flags, NUMBERS_END);
-            let fd = opened.map_err(failure)?;
-            let (inode, held) = self.keep(header, fd)?;
-            grant = Some(held);
-            inode
-        } else {
-            let node = match asked.target {
-                Some(target) if asked.mode & S_IFMT == S_IFLNK => Node::Symlink(target.bytes()),
-                _ => Node::File(mode),
-            };
-            self.direct().create(&who, dir, name, node).map_err(failure)?
+        let (made, grant, directory) = match self.before(header, Changes::Names)? {
+            Some(words) => self.created_before(header, &asked, words)?,
+            None => self.create_now(header, &asked)?,
         };
-        let (attributes, directory) = (self.attributes(made)?, changed(dir));
+        let attributes = self.attributes_since(made)?;
         let (copy_stands, hold) = (false, None);
         let answer = reply::Create { attributes, directory, copy_stands, hold, grant };
         put::<message::Create>(header, &answer, room)
+    }
+
+    fn create_now(
+        &mut self,
+        header: &Header,
+        asked: &request::Create<'_>,
+    ) -> Result<Made, Failure> {
+        let dir = self.directory(asked.spot.directory)?;
+        let (who, name) = (Who::of(&asked.caller), asked.spot.name.bytes());
+        let (who, mode) = (who.credentials(), asked.mode & !S_IFMT);
+        if asked.open.is_some() {
+            let opened = self.once(header, Changes::Names, |direct| {
+                let files = direct.files();
+                direct.create_open(&who, files, dir, name, mode, asked.flags, NUMBERS_END)
+            });
+            let fd = match opened? {
+                Once::Now(fd) => fd,
+                Once::Before(words) => return self.created_before(header, asked, words),
+            };
+            let (inode, held) = self.keep(header, fd)?;
+            return Ok((inode, Some(held), changed(dir)));
+        }
+        let node = match asked.target {
+            Some(target) if asked.mode & S_IFMT == S_IFLNK => Node::Symlink(target.bytes()),
+            _ => Node::File(mode),
+        };
+        let made = self.make(header, |direct| direct.create(&who, dir, name, node))?;
+        Ok((made, None, changed(dir)))
+    }
+
+    fn created_before(
+        &mut self,
+        header: &Header,
+        asked: &request::Create<'_>,
+        words: [u64; 2],
+    ) -> Result<Made, Failure> {
+        let (inode, dir) = (made(words), inode(asked.spot.directory).map_err(failure)?);
+        let grant = match asked.open {
+            Some(_) => {
+                let fd = self.open_again(inode, asked.flags)?;
+                Some(self.keep(header, fd)?.1)
+            }
+            None => None,
+        };
+        Ok((inode, grant, changed(dir)))
+    }
+
+    /// Makes something, or tells what was made when that was asked before.
+    fn make(
+        &mut self,
+        header: &Header,
+        make: impl FnOnce(&mut Direct) -> Result<Inode, Errno>,
+    ) -> Result<Inode, Failure> {
+        Ok(match self.once(header, Changes::Names, make)? {
+            Once::Now(inode) => inode,
+            Once::Before(words) => made(words),
+        })
+    }
+
+    /// Changes names, unless that was done when it was asked before.
+    fn name(
+        &mut self,
+        header: &Header,
+        change: impl FnOnce(&mut Agent) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if self.before(header, Changes::Names)?.is_some() {
+            return Ok(());
+        }
+        change(self)
     }
 
     /// A directory.
@@ -120,11 +200,17 @@ impl Agent {
         asked: request::MakeDirectory<'_>,
         room: &mut [u8],
     ) -> Handled {
-        let dir = self.directory(asked.spot.directory)?;
         let (who, node) = (Who::of(&asked.caller), Node::Directory(asked.mode & !S_IFMT));
-        let name = asked.spot.name.bytes();
-        let made = self.direct().create(&who.credentials(), dir, name, node).map_err(failure)?;
-        let (attributes, directory) = (self.attributes(made)?, changed(dir));
+        let (who, name) = (who.credentials(), asked.spot.name.bytes());
+        let made = match self.before(header, Changes::Names)? {
+            Some(words) => made(words),
+            None => {
+                let dir = self.directory(asked.spot.directory)?;
+                self.make(header, |direct| direct.create(&who, dir, name, node))?
+            }
+        };
+        let dir = inode(asked.spot.directory).map_err(failure)?;
+        let (attributes, directory) = (self.attributes_since(made)?, changed(dir));
         let (copy_stands, grant) = (false, None);
         let answer = reply::MakeDirectory { attributes, directory, copy_stands, grant };
         put::<message::MakeDirectory>(header, &answer, room)
@@ -132,11 +218,15 @@ impl Agent {
 
     /// One more name.
     pub fn link(&mut self, header: &Header, asked: request::Link<'_>, room: &mut [u8]) -> Handled {
-        let dir = self.directory(asked.spot.directory)?;
+        let dir = inode(asked.spot.directory).map_err(failure)?;
         let (who, inode) = (Who::of(&asked.caller), inode(asked.object).map_err(failure)?);
-        let name = asked.spot.name.bytes();
-        self.direct().link(&who.credentials(), inode, dir, name).map_err(failure)?;
-        let (attributes, directory) = (self.attributes(inode)?, changed(dir));
+        let (who, name) = (who.credentials(), asked.spot.name.bytes());
+        self.name(header, |agent| {
+            let dir = agent.directory(asked.spot.directory)?;
+            let link = |direct: &mut Direct| direct.link(&who, inode, dir, name);
+            agent.once(header, Changes::Names, link).map(drop)
+        })?;
+        let (attributes, directory) = (self.attributes_since(inode)?, changed(dir));
         let answer = reply::Link { attributes, directory, copy_stands: false };
         put::<message::Link>(header, &answer, room)
     }
@@ -148,19 +238,25 @@ impl Agent {
         asked: request::Remove<'_>,
         room: &mut [u8],
     ) -> Handled {
-        let dir = self.directory(asked.spot.directory)?;
+        let dir = inode(asked.spot.directory).map_err(failure)?;
         let (who, name) = (Who::of(&asked.caller), asked.spot.name.bytes());
-        let gone = self.direct().lookup(dir, name).map_err(failure)?.inode;
         let who = who.credentials();
-        let removed = match asked.what {
-            What::File => self.direct().unlink(&who, dir, name),
-            What::Directory => {
-                self.client.list_for_others(gone).map_err(failure)?;
-                self.direct().rmdir(&who, dir, name)
+        // Where it was removed before, nobody remembers what it was.
+        let mut gone = None;
+        self.name(header, |agent| {
+            let dir = agent.directory(asked.spot.directory)?;
+            let there = agent.direct().lookup(dir, name).map_err(failure)?.inode;
+            gone = Some(there);
+            if asked.what == What::Directory {
+                agent.client.list_for_others(there).map_err(failure)?;
             }
-        };
-        removed.map_err(failure)?;
-        let (object, directory) = (changed(gone), changed(dir));
+            let remove = |direct: &mut Direct| match asked.what {
+                What::File => direct.unlink(&who, dir, name),
+                What::Directory => direct.rmdir(&who, dir, name),
+            };
+            agent.once(header, Changes::Names, remove).map(drop)
+        })?;
+        let (object, directory) = (changed(gone.unwrap_or(dir)), changed(dir));
         let (copy_stands, is_last, is_held) = (false, false, false);
         let answer = reply::Remove { object, directory, copy_stands, is_last, is_held };
         put::<message::Remove>(header, &answer, room)
@@ -173,6 +269,15 @@ impl Agent {
         asked: request::Rename<'_>,
         room: &mut [u8],
     ) -> Handled {
+        let [source, target] = [asked.source, asked.target].map(|spot| inode(spot.directory));
+        let (source, target) = (source.map_err(failure)?, target.map_err(failure)?);
+        self.name(header, |agent| agent.rename_now(header, &asked))?;
+        let (source, target) = (changed(source), changed(target));
+        let answer = reply::Rename { source, target, copies_stand: false, displaced: None };
+        put::<message::Rename>(header, &answer, room)
+    }
+
+    fn rename_now(&mut self, header: &Header, asked: &request::Rename<'_>) -> Result<(), Failure> {
         let source = self.directory(asked.source.directory)?;
         let target = self.directory(asked.target.directory)?;
         let (from, to) = (asked.source.name.bytes(), asked.target.name.bytes());
@@ -183,11 +288,9 @@ impl Agent {
         }
         let who = Who::of(&asked.caller);
         let who = who.credentials();
-        let renamed = self.direct().rename(&who, source, from, target, to, asked.flags);
-        renamed.map_err(failure)?;
-        let (source, target) = (changed(source), changed(target));
-        let answer = reply::Rename { source, target, copies_stand: false, displaced: None };
-        put::<message::Rename>(header, &answer, room)
+        let rename =
+            |direct: &mut Direct| direct.rename(&who, source, from, target, to, asked.flags);
+        self.once(header, Changes::Names, rename).map(drop)
     }
 
     /// Attributes, or the length.
@@ -199,21 +302,24 @@ impl Agent {
     ) -> Handled {
         let inode = inode(asked.object).map_err(failure)?;
         let (who, to) = (Who::of(&asked.caller), asked.settings);
-        self.leave(asked.leaves);
-        if let Some(size) = to.size {
-            self.own_for_afar(inode, size)?;
-        }
-        let set = match to.size {
-            Some(size) => self.direct().truncate(inode, size),
-            None => {
-                let (mode, uid, gid) = (to.mode, to.uid, to.gid);
-                let (accessed, modified) = (to.accessed.map(time), to.modified.map(time));
-                let change = Change { mode, uid, gid, accessed, modified };
-                self.direct().change(&who.credentials(), inode, change)
+        let changes = if to.size.is_some() { Changes::Bytes } else { Changes::Attributes };
+        if self.before(header, changes)?.is_none() {
+            self.leave(asked.leaves);
+            if let Some(size) = to.size {
+                self.own_for_afar(inode, size)?;
             }
-        };
-        set.map_err(failure)?;
-        let attributes = self.attributes(inode)?;
+            let set = |direct: &mut Direct| match to.size {
+                Some(size) => direct.truncate(inode, size),
+                None => {
+                    let (mode, uid, gid) = (to.mode, to.uid, to.gid);
+                    let (accessed, modified) = (to.accessed.map(time), to.modified.map(time));
+                    let change = Change { mode, uid, gid, accessed, modified };
+                    direct.change(&who.credentials(), inode, change)
+                }
+            };
+            self.once(header, changes, set)?;
+        }
+        let attributes = self.attributes_since(inode)?;
         put::<message::SetAttributes>(header, &reply::SetAttributes { attributes }, room)
     }
 
@@ -225,26 +331,23 @@ impl Agent {
         room: &mut [u8],
     ) -> Handled {
         let inode = inode(asked.object).map_err(failure)?;
-        let (name, value) = (asked.name.bytes(), asked.value.bytes());
+        let sets = matches!(asked.call, AttributeCall::Set | AttributeCall::Remove);
+        if sets {
+            if self.before(header, Changes::Attributes)?.is_none() {
+                let set = |direct: &mut Direct| set_extended(direct, inode, &asked);
+                self.once(header, Changes::Attributes, set)?;
+            }
+            let value = Bytes::new(&[]).map_err(|_| failure(Errno::E2BIG))?;
+            return put::<message::Extended>(header, &reply::Extended { value, change: 0 }, room);
+        }
+        let name = asked.name.bytes();
         let mut out = core::mem::take(&mut self.bytes);
         out.clear();
         out.resize(VALUE_BYTES, 0);
         let direct = self.direct();
-        let how = match asked.flags {
-            1 => SetExtended::Create,
-            2 => SetExtended::Replace,
-            3 => SetExtended::Both,
-            5 => SetExtended::Imported,
-            _ => SetExtended::Any,
-        };
         let length = match asked.call {
-            AttributeCall::Get => direct.extended(inode, name, &mut out),
             AttributeCall::List => direct.list_extended(inode, asked.flags != 0, name, &mut out),
-            AttributeCall::Set if asked.flags == TAKE_OVER => {
-                direct.take_extended_over(inode).map(|()| 0)
-            }
-            AttributeCall::Set => direct.set_extended(inode, name, Some(value), how).map(|()| 0),
-            AttributeCall::Remove => direct.set_extended(inode, name, None, how).map(|()| 0),
+            _ => direct.extended(inode, name, &mut out),
         };
         let length = length.map_err(failure);
         self.bytes = out;
@@ -295,11 +398,7 @@ impl Agent {
     }
 
     /// Keeps number `fd` of our table for who asks: what it is, and the hold.
-    pub fn keep(
-        &mut self,
-        asked: &Header,
-        fd: u32,
-    ) -> Result<(husk_proto::Inode, husk_wire::record::Grant), Failure> {
+    pub fn keep(&mut self, asked: &Header, fd: u32) -> Result<(Inode, Grant), Failure> {
         use husk_proto::descriptor::Slot;
         let direct = self.direct();
         let files = direct.files();
@@ -307,9 +406,10 @@ impl Agent {
             return Err(failure(Errno::EBADF));
         };
         let inode = direct.description(description).map_err(failure)?.inode;
+        self.close_first_try(asked);
         let number = self.sessions.hold(asked, fd);
         self.unheard = Some((asked.source, number));
-        let kinds = husk_wire::record::Promises::default();
-        Ok((inode, husk_wire::record::Grant { number, kinds, term_ms: 0 }))
+        let kinds = record::Promises::default();
+        Ok((inode, Grant { number, kinds, term_ms: 0 }))
     }
 }

@@ -51,19 +51,34 @@ mod tests_only {
         PostedIsDone,
         /// What breaks the rules is not counted.
         FaultsUncounted,
-        /// A change whose answer was lost is asked for again.
+        /// A change whose answer was lost is asked for again under another number.
         AsksAgainChanges,
+        /// Changes leave no record.
+        NoRecord,
+        /// A record is not part of the transaction that makes its change.
+        RecordApart,
+        /// A record does not say of which life of its node it is.
+        EpochNotInRecords,
+        /// A record is dropped as soon as its answer is on the way.
+        ForgottenOnceSent,
+        /// What was opened for a request that is sent again stays open beside what is opened now.
+        FirstTryKept,
         /// What was not answered in time is asked for again.
         AsksAgainLate,
         /// The answer to an earlier try is taken for one to this.
         TakesAnyAnswer,
     }
 
+    /// As the room below knows it.
+    const RECORD_APART: u64 = 81;
+
     static PLANTED: AtomicUsize = AtomicUsize::new(0);
 
     /// Plants one, or none, in this process.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.store(bug.map_or(0, |bug| bug as usize + 1), Ordering::Relaxed);
+        let below = if bug == Some(Bug::RecordApart) { RECORD_APART } else { 0 };
+        husk_region::observe::kill::mutate(below);
     }
 
     /// Whether it is.

@@ -23,8 +23,10 @@ use std::time::{Duration, Instant};
 use husk_carrier::{Direct, Layout};
 use husk_client::{Buffers, Client};
 pub use husk_link::CALL_BYTES_MAX;
+use husk_link::{Next, Unanswered};
 use husk_proto::{Admin as _, Errno, Process};
-use husk_wire::{Failure, HEADER_BYTES, Header, Kind, Role};
+use husk_wire::messages::ALL;
+use husk_wire::{Failure, HEADER_BYTES, Header, Kind, Retry, Role};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
@@ -50,6 +52,8 @@ const LATE_MAX: usize = 256;
 const LATE_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 /// Between two tries where no connection can be taken, as at the limit on descriptors.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Times that something is asked again for another host.
+const ASKED_MAX: u32 = 64;
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// Now, ns since the epoch, coarse.
@@ -171,7 +175,13 @@ impl Desk {
             // There is room in a queue that nothing was put into: nobody is waited for.
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let sent = sendmsg(stream.as_fd(), &[IoSlice::new(whole)], &mut ancillary, flags);
-            sent.inspect_err(|_| self.agent.was_not_heard())?;
+            match sent {
+                Ok(_) => self.agent.was_heard(),
+                Err(errno) => {
+                    self.agent.was_not_heard();
+                    return Err(errno);
+                }
+            }
         }
         Ok(true)
     }
@@ -274,10 +284,35 @@ fn sent_away(shared: &Shared, stream: OwnedFd) {
     shared.late.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// Asks the agent that listens at `home`, on behalf of a node that reaches us another way: the
-/// length of its answer in `room`; `None`: there is none.
+/// Asks the agent that listens at `home`, on behalf of a node that reaches us another way, and once
+/// more each time that it is killed over that: the length of its answer in `room`; `None`: there is
+/// none.
 pub fn ask(home: &[u8], message: &[u8], room: &mut [u8]) -> Option<usize> {
-    husk_link::call(home, [message, &[]], room, husk_link::ANSWER_S).ok()
+    let Ok((header, body)) = Header::split(message) else {
+        // The agent says so.
+        return husk_link::call(home, [message, &[]], room, husk_link::ANSWER_S).ok();
+    };
+    let mut head = header.encode();
+    for _ in 0..ASKED_MAX {
+        match husk_link::call(home, [&head, body], room, husk_link::ANSWER_S) {
+            Ok(length) => return Some(length),
+            Err(why) if why.next(retry(&header)) != Next::Again => return None,
+            Err(Unanswered::Lost) => head = Header { again: true, ..header }.encode(),
+            Err(_) => {}
+        }
+    }
+    None
+}
+
+/// Whether a message of another node is sent again. Bytes are not: those that were gathered come in
+/// several messages under one number.
+fn retry(header: &Header) -> Retry {
+    match Kind::of(header.kind) {
+        None | Some(Kind::WriteHome) => Retry::Posted,
+        Some(kind) => {
+            ALL.iter().find(|one| one.kind == kind).map_or(Retry::Posted, |one| one.retry)
+        }
+    }
 }
 
 /// What a message asks for, as people call it.

@@ -31,6 +31,8 @@ struct Hold {
     node: u16,
     /// Which life of the node.
     epoch: u32,
+    /// Which request it was opened for.
+    request: u32,
     fd: u32,
 }
 
@@ -71,8 +73,21 @@ impl Sessions {
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
-        table.holds.insert(number, Hold { node: asked.source, epoch: asked.epoch, fd });
+        let (node, epoch, request) = (asked.source, asked.epoch, asked.request);
+        table.holds.insert(number, Hold { node, epoch, request, fd });
         number
+    }
+
+    /// What a request that is asked again opened before: nobody has heard of it.
+    pub fn first_try(&self, asked: &Header) -> Option<u32> {
+        if !asked.again || planted!(FirstTryKept) {
+            return None;
+        }
+        let of = (asked.source, asked.epoch, asked.request);
+        let is_its = |hold: &Hold| (hold.node, hold.epoch, hold.request) == of;
+        let mut table = self.table();
+        let number = *table.holds.iter().find(|(_, hold)| is_its(hold))?.0;
+        table.holds.remove(&number).map(|hold| hold.fd)
     }
 
     /// A node does not need it any more: what it was. `None`: it has no such hold.

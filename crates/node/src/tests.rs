@@ -504,3 +504,51 @@ fn random_messages_of_every_kind_leave_a_sound_region() {
     check(kernel, &mut scratch, &mut |finding| found.push(format!("{finding:?}")));
     assert_eq!(found, [""; 0]);
 }
+
+/// A request to make directory `name` in the root, under a number.
+fn makes(desk: &mut Desk, name: &str, request: u32, again: bool) -> Result<(), Failure> {
+    let spot =
+        Spot { directory: object(desk.root), name: Name::new(name.as_bytes()).expect("a name") };
+    let asked = request::MakeDirectory { spot, mode: 0o755, caller: nobody() };
+    let bytes = whole::<message::MakeDirectory>(9, 0, &asked);
+    let (header, body) = Header::split(&bytes).expect("sound");
+    let bytes = [&Header { request, again, ..header }.encode()[..], body].concat();
+    let (header, body) = desk.raw(&bytes, false).expect("an answer");
+    decode_reply::<message::MakeDirectory>(&header, &body).expect("of this kind").map(drop)
+}
+
+/// Requests that share a set of the reply cache, which has room for 8.
+fn sharing(count: u32) -> impl Iterator<Item = u32> {
+    (0..count).map(|n| 7 + 32 * n)
+}
+
+#[test]
+fn a_change_whose_record_had_to_go_unheard_is_not_made_again_and_those_that_were_heard_go_first() {
+    let mut desk = Desk::new();
+    let exists = Err(Failure::Errno(husk_proto::Errno::EEXIST));
+    let name = |n: u32| format!("of-{n}");
+    for n in sharing(8) {
+        makes(&mut desk, &name(n), n, false).expect("made");
+        if n == 7 + 32 {
+            desk.agent.was_heard();
+        }
+    }
+    assert_eq!(makes(&mut desk, &name(7), 8, true), exists, "another number is another request");
+    // The one that was heard goes.
+    makes(&mut desk, "ninth", 7 + 32 * 8, false).expect("made");
+    for n in sharing(8).filter(|n| *n != 7 + 32) {
+        assert_eq!(makes(&mut desk, &name(n), n, true), Ok(()), "{n} is answered as it was");
+    }
+    assert_eq!(makes(&mut desk, &name(7 + 32), 7 + 32, true), exists);
+    // All others are unheard; the oldest goes, and nobody knows any more.
+    makes(&mut desk, "tenth", 7 + 32 * 9, false).expect("made");
+    let unknown = Err(Failure::Errno(husk_proto::Errno::EIO));
+    assert_eq!(makes(&mut desk, &name(7), 7, true), unknown);
+    assert_eq!(makes(&mut desk, "never", 6, true), unknown, "asked before that one");
+    makes(&mut desk, "never", 7 + 32 * 10, true).expect("asked after it, and never done");
+    assert_eq!(makes(&mut desk, &name(103), 103, true), Ok(()));
+    // The node is dead.
+    desk.agent.direct().forget_answers(9, 1).expect("forgotten");
+    assert_eq!(makes(&mut desk, &name(103), 103, true), exists);
+    assert_eq!(makes(&mut desk, &name(7), 7, true), exists, "its next life begins anew");
+}

@@ -36,6 +36,11 @@ choices! {
 }
 
 impl Retry {
+    /// Whether it must not be done twice.
+    pub const fn is_once(self) -> bool {
+        matches!(self, Retry::Cached)
+    }
+
     /// Whether nobody answers.
     pub const fn is_posted(self) -> bool {
         matches!(self, Retry::Posted)

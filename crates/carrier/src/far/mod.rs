@@ -17,7 +17,9 @@
 //!    Two copies are made for good, as on one node:
 //!    descriptors of unmodified host files, and what memory maps.
 //! 2. A change has happened at home when its call returns; the home decides it in one transaction.
-//! 3. What may be done twice is asked again when no answer comes; the rest is `EIO`.
+//! 3. When no answer comes because the agent was killed, the request is sent again, as such
+//!    (`Header::again`). A change is made once: the home keeps its answer until then. Who carries
+//!    messages between hosts sends theirs again, nobody else does.
 //!
 //! Not here: what a node without a home elsewhere does. It never comes here.
 
@@ -34,7 +36,7 @@ pub use onlooker::Onlooker;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::nr;
 use husk_host::calls;
-use husk_link::{ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, call};
+use husk_link::{ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, Unanswered, call, nap};
 use husk_proto::fs::{
     Attributes, Backing, Credentials, HostIdentity, Imported, Kind, Origin, SetBits, Step,
 };
@@ -43,7 +45,7 @@ use husk_proto::{Errno, Inode, Result};
 use husk_wire::messages::{decode_reply, encode};
 use husk_wire::record::{Leaves, Moment, Object, Sort};
 use husk_wire::text::{List, Name};
-use husk_wire::{Failure, HEADER_BYTES, Header, Message, Retry, Role};
+use husk_wire::{AFAR, Failure, Header, Message, Retry, Role};
 
 use crate::Direct;
 
@@ -51,8 +53,11 @@ use crate::Direct;
 pub(crate) const FAR: u32 = 1 << 31;
 /// Bytes of a request, or an answer, without bytes of files or listings.
 const SHORT: usize = 6 << 10;
-/// Times that something harmless is asked again: the agent was killed in between.
+/// Times that something is asked again: the agent was killed in between.
 const ASKED_MAX: u32 = 64;
+/// Times that a home is asked again which is busy, and between two.
+const BUSY_MAX: u32 = 200;
+const BUSY_NAP_NS: u64 = 5_000_000;
 const NS_PER_S: i64 = 1_000_000_000;
 /// In the place of seconds: the home's clock.
 pub const NOW_S: i64 = i64::MIN;
@@ -176,9 +181,17 @@ impl Direct {
         incoming: &'r mut [u8],
     ) -> Result<M::Reply<'r>> {
         let length = encode(request, outgoing).map_err(|_| Errno::E2BIG)?;
-        let body = &outgoing[..length];
-        let header = self.header(M::KIND, length as u32).encode();
-        let length = self.deliver(&header, body, M::RETRY, incoming)?;
+        let (body, header) = (&outgoing[..length], self.header(M::KIND, length as u32));
+        let mut busy = 0;
+        let length = loop {
+            let length = self.deliver(&header, body, M::RETRY, incoming)?;
+            let status = Header::split(&incoming[..length]).map_err(|_| Errno::EIO)?.0.status;
+            if Failure::of(status) != Some(Failure::Busy) || busy == BUSY_MAX {
+                break length;
+            }
+            busy += 1;
+            nap(BUSY_NAP_NS);
+        };
         let (header, body) = Header::split(&incoming[..length]).map_err(|_| Errno::EIO)?;
         match decode_reply::<M>(&header, body).map_err(|_| Errno::EIO)? {
             Ok(reply) => Ok(reply),
@@ -191,7 +204,8 @@ impl Direct {
     /// Of a request with a body of `length` bytes.
     fn header(&self, kind: husk_wire::Kind, length: u32) -> Header {
         let (source, behalf) = (self.node(), self.kernel.session.pid());
-        Header { source, length, request: 1, behalf, ..Header::new(kind, Role::Request) }
+        let request = husk_kernel::image::next_request(&self.kernel);
+        Header { source, length, request, behalf, ..Header::new(kind, Role::Request) }
     }
 
     /// Where the agent of the home listens.
@@ -204,7 +218,7 @@ impl Direct {
 
     fn deliver(
         &self,
-        header: &[u8; HEADER_BYTES],
+        header: &Header,
         body: &[u8],
         retry: Retry,
         incoming: &mut [u8],
@@ -215,13 +229,23 @@ impl Direct {
         }
         let mut path = [0; PATH_BYTES_MAX];
         let path = self.home_path(&mut path)?;
+        let is_afar = header.source >= AFAR;
+        let mut head = header.encode();
         for _ in 0..ASKED_MAX {
-            match call(path, [header, body], incoming, ANSWER_S) {
+            let unanswered = match call(path, [&head, body], incoming, ANSWER_S) {
                 Ok(length) => return Ok(length),
-                Err(unanswered) => match unanswered.next(retry) {
-                    Next::Again => {}
-                    Next::Fails(errno) => return Err(errno),
-                },
+                Err(unanswered) => unanswered,
+            };
+            match unanswered.next(retry) {
+                // Of a change, only who carries it to the home knows that it is not on its way.
+                Next::Again if is_afar && unanswered == Unanswered::Lost && retry.is_once() => {
+                    return Err(Errno::EIO);
+                }
+                Next::Again if unanswered == Unanswered::Lost => {
+                    head = Header { again: true, ..*header }.encode();
+                }
+                Next::Again => {}
+                Next::Fails(errno) => return Err(errno),
             }
         }
         Err(Errno::EIO)

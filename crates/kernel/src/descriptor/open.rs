@@ -10,6 +10,7 @@ use crate::descriptor::table;
 use crate::fs::directory::entries::{self, Key};
 use crate::fs::directory::names;
 use crate::fs::{bytes, inodes, named, rights};
+use crate::image::answers::{self, Changes};
 use crate::state::fd_table;
 use crate::state::hold;
 use crate::state::process;
@@ -312,7 +313,9 @@ pub fn create_open(
         let entry = fd_table::husk_entry(description, flags & CLOSE_ON_EXEC != 0);
         fd_table::put(txn, table, fd, entry)?;
         post::of_file(txn, number, IN_OPEN)?;
-        Ok(fd)
+        answers::keep(kernel, txn, Changes::Names, Ok(fd), |txn| {
+            names::made_words(inodes::name(txn, number))
+        })
     })
 }
 

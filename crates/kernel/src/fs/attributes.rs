@@ -9,6 +9,7 @@ use husk_region::{Cell, INODE, Txn};
 use crate::Kernel;
 use crate::fs::directory::{entries, names, share};
 use crate::fs::{extended, rights};
+use crate::image::answers::{self, Changes};
 use crate::state::{high, ino, kind_bits, live, low, pair, whole};
 use crate::watch::post;
 
@@ -43,10 +44,11 @@ pub fn change(
             share::forget_times(txn, inode.number);
         }
         entries::touch(txn, cell.word(ino::CTIME), after_the_host(txn, cell, now_ns));
-        match told_of(&change) {
+        let told = match told_of(&change) {
             0 => Ok(()),
             told => post::of_file(txn, inode.number, told),
-        }
+        };
+        answers::keep(kernel, txn, Changes::Attributes, told, |_| [0; 2])
     })
 }
 

@@ -25,12 +25,13 @@ use husk_region::{Blocks, Cell, INODE, LARGE_BYTES, Txn};
 use crate::Kernel;
 use crate::fs::attributes::after_change;
 use crate::fs::directory::entries;
+use crate::fs::extent::PAGE;
 use crate::fs::{extent, unsaved};
+use crate::image::answers::{self, Changes};
 use crate::state::tree;
 use crate::state::{high, ino, kind_bits, live, low, pair, whole};
 use crate::watch::{self, post};
 
-const PAGE: u64 = 4096;
 /// Blocks handled at a time.
 const SEGMENT: u64 = 64;
 /// Longest file.
@@ -314,7 +315,8 @@ pub fn write(
             zero_mapped(kernel, cell, size, offset);
         }
         let done = fill(kernel, inode, cell, offset, length, copy, now_ns)?;
-        finish_write(kernel, inode, cell, offset + done.bytes, now_ns, done.told)?;
+        let end = (offset + done.bytes, done.bytes);
+        finish_write(kernel, inode, cell, end, now_ns, done.told)?;
         Ok((offset, done.bytes as usize))
     })
 }
@@ -349,7 +351,8 @@ pub fn receive(
             zero_mapped(kernel, cell, size, offset);
         }
         let done = fill(kernel, inode, cell, offset, count, copy, now_ns)?;
-        finish_write(kernel, inode, cell, offset + done.bytes, now_ns, done.told)?;
+        let end = (offset + done.bytes, done.bytes);
+        finish_write(kernel, inode, cell, end, now_ns, done.told)?;
         Ok(done.bytes as usize)
     })
 }
@@ -440,7 +443,12 @@ fn fill_hole(
         extent::map(txn, cell, at / PAGE, blocks)?;
         grow_to(txn, cell, at + bytes);
         stamp(kernel, txn, cell, now_ns);
-        if bytes < room.1 { Ok(()) } else { post::of_file(txn, inode.number, IN_MODIFY) }
+        let told =
+            if bytes < room.1 { Ok(()) } else { post::of_file(txn, inode.number, IN_MODIFY) };
+        answers::keep(kernel, txn, Changes::Bytes, told, |_| {
+            let before = room.2 - room.1;
+            [at - before, before + bytes]
+        })
     })?;
     Ok(bytes)
 }
@@ -479,7 +487,7 @@ fn finish_write(
     kernel: &Kernel,
     inode: Inode,
     cell: Cell,
-    end: u64,
+    (end, written): (u64, u64),
     now_ns: i64,
     told: bool,
 ) -> Result<()> {
@@ -487,14 +495,16 @@ fn finish_write(
     let word = |n: u32| region.load(cell.word(n));
     let stamped = word(ino::MTIME) == now_ns as u64 && word(ino::CTIME) == now_ns as u64;
     let plain = low(word(ino::IDENT)) & 0o6000 == 0 && (told || !watch::any(region));
-    if end <= word(ino::SIZE) && stamped && plain {
+    let is_done = end <= word(ino::SIZE) && stamped && plain;
+    if is_done && !answers::is_wanted(kernel, Changes::Bytes) {
         return Ok(());
     }
     let finished = kernel.run(|txn| {
         hold(txn, inode)?;
         grow_to(txn, cell, end);
         stamp(kernel, txn, cell, now_ns);
-        if told { Ok(()) } else { post::of_file(txn, inode.number, IN_MODIFY) }
+        let told = if told { Ok(()) } else { post::of_file(txn, inode.number, IN_MODIFY) };
+        answers::keep(kernel, txn, Changes::Bytes, told, |_| [end - written, written])
     });
     match finished {
         // Gone since, with its bytes: they were written, and nobody can look any more.
@@ -592,7 +602,8 @@ pub fn truncate(kernel: &Kernel, inode: Inode, size: u64, now_ns: i64) -> Result
             }
             txn.set(cell.word(ino::SIZE), size);
             stamp(kernel, txn, cell, now_ns);
-            post::of_file(txn, inode.number, IN_MODIFY)
+            let told = post::of_file(txn, inode.number, IN_MODIFY);
+            answers::keep(kernel, txn, Changes::Bytes, told, |_| [0; 2])
         })?;
         if shrinks { trim(kernel, inode) } else { Ok(()) }
     })
@@ -658,7 +669,8 @@ pub fn allocate(
                 grow_to(txn, cell, end);
             }
             stamp(kernel, txn, cell, now_ns);
-            post::of_file(txn, inode.number, IN_MODIFY)
+            let told = post::of_file(txn, inode.number, IN_MODIFY);
+            answers::keep(kernel, txn, Changes::Bytes, told, |_| [0; 2])
         })
     })
 }
@@ -684,7 +696,7 @@ pub fn punch(kernel: &Kernel, inode: Inode, offset: u64, length: u64, now_ns: i6
         if first < last {
             unmap(kernel, inode, (first, last), now_ns)?;
         }
-        finish_write(kernel, inode, cell, 0, now_ns, false)
+        finish_write(kernel, inode, cell, (0, 0), now_ns, false)
     })
 }
 
@@ -719,7 +731,8 @@ pub fn seek_data(kernel: &Kernel, inode: Inode, offset: u64, data: bool) -> Resu
     let (ident, size, found) = kernel.session.read(cell, || {
         let size = region.load(cell.word(ino::SIZE));
         let root = region.load(cell.word(ino::ROOT));
-        let found = if offset < size { scan(kernel, root, offset, size, data) } else { None };
+        let found =
+            if offset < size { extent::scan(region, root, offset, size, data) } else { None };
         (region.load(cell.word(ino::IDENT)), size, found)
     })?;
     if high(ident) != inode.generation {
@@ -732,29 +745,6 @@ pub fn seek_data(kernel: &Kernel, inode: Inode, offset: u64, data: bool) -> Resu
         None if data => Err(Errno::ENXIO),
         None => Ok(size),
     }
-}
-
-/// The first block at or after `offset` that is data (or a hole), within `size`.
-fn scan(kernel: &Kernel, root: u64, offset: u64, size: u64, data: bool) -> Option<u64> {
-    let region = &kernel.session.region;
-    let mut block = offset / PAGE;
-    while block * PAGE < size {
-        let Some((_, base)) = tree::next_leaf(region, root, block / 2) else {
-            return if data { None } else { Some(offset.max(block * PAGE)) };
-        };
-        if base * 2 > block {
-            if !data {
-                return Some(offset.max(block * PAGE));
-            }
-            block = base * 2;
-            continue;
-        }
-        if (extent::block_at(region, root, block) != 0) == data {
-            return Some(offset.max(block * PAGE));
-        }
-        block += 1;
-    }
-    None
 }
 
 /// `Fs::runs`: pages past the end of the file are left out.
@@ -778,7 +768,7 @@ pub fn runs(
         let cache = region.layout().cache_offset();
         let mut block = offset / PAGE;
         while block < end {
-            let data = scan(kernel, root, block * PAGE, end * PAGE, true);
+            let data = extent::scan(region, root, block * PAGE, end * PAGE, true);
             let data = data.map_or(end, |at| at / PAGE);
             if data > block {
                 emit(Run { cache_offset: None, length: (data - block) * PAGE })?;

@@ -24,6 +24,7 @@ use husk_region::{Cell, INODE, LINE, Region, Txn};
 use crate::Kernel;
 use crate::fs::directory::entries;
 use crate::fs::{extent, inodes};
+use crate::image::answers::{self, Changes};
 use crate::state::hold;
 use crate::state::text;
 use crate::state::{high, ino, live, low, pair, tag, whole};
@@ -220,11 +221,13 @@ pub fn set(
             txn.lock(txn.region.map.object(INODE, old))?;
             inodes::unlink(txn, old, now_ns)?;
         }
-        if how == SetExtended::Imported {
-            return Ok(());
-        }
-        entries::touch(txn, cell.word(ino::CTIME), now_ns);
-        post::of_file(txn, inode.number, IN_ATTRIB)
+        let told = if how == SetExtended::Imported {
+            Ok(())
+        } else {
+            entries::touch(txn, cell.word(ino::CTIME), now_ns);
+            post::of_file(txn, inode.number, IN_ATTRIB)
+        };
+        answers::keep(kernel, txn, Changes::Attributes, told, |_| [0; 2])
     })
 }
 
@@ -258,7 +261,8 @@ pub fn set_list(
             (None, (_, None)) => {}
         }
         entries::touch(txn, cell.word(ino::CTIME), now_ns);
-        post::of_file(txn, inode.number, IN_ATTRIB)
+        let told = post::of_file(txn, inode.number, IN_ATTRIB);
+        answers::keep(kernel, txn, Changes::Attributes, told, |_| [0; 2])
     })
 }
 
@@ -312,7 +316,7 @@ pub fn take_over(kernel: &Kernel, inode: Inode) -> Result<()> {
         let cell = hold::lock_to_hold(txn, inode)?;
         let ident = txn.get(cell.word(ino::IDENT));
         txn.set(cell.word(ino::IDENT), ident | ino::EXTENDED as u64);
-        Ok(())
+        answers::keep(kernel, txn, Changes::Attributes, Ok(()), |_| [0; 2])
     })
 }
 

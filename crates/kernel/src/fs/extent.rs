@@ -9,6 +9,8 @@ use husk_region::{Blocks, Cell, Region, Txn};
 use crate::state::tree;
 use crate::state::{high, ino, low, pair};
 
+/// Bytes of a block.
+pub const PAGE: u64 = 4096;
 /// Blocks that one file can have.
 pub const BLOCKS_MAX: u64 = 2 << 30;
 /// Blocks unmapped in one transaction.
@@ -131,4 +133,26 @@ fn run_in_leaf(txn: &Txn<'_>, node: u32, block: u64, end: u64) -> u32 {
         count += 1;
     }
     count
+}
+
+/// The first block at or after `offset` that is data (or a hole), within `size`.
+pub fn scan(region: &Region, root: u64, offset: u64, size: u64, data: bool) -> Option<u64> {
+    let mut block = offset / PAGE;
+    while block * PAGE < size {
+        let Some((_, base)) = tree::next_leaf(region, root, block / 2) else {
+            return if data { None } else { Some(offset.max(block * PAGE)) };
+        };
+        if base * 2 > block {
+            if !data {
+                return Some(offset.max(block * PAGE));
+            }
+            block = base * 2;
+            continue;
+        }
+        if (block_at(region, root, block) != 0) == data {
+            return Some(offset.max(block * PAGE));
+        }
+        block += 1;
+    }
+    None
 }

@@ -3,6 +3,7 @@
 //! Written once at the start (mounts, paths), marks that are only ever set
 //! (whether there are sockets), or caches whose loss costs time only.
 
+pub mod answers;
 pub mod copies;
 pub mod volume;
 
@@ -79,6 +80,8 @@ const NODE: u32 = 57;
 const HOME_PID: u32 = 59;
 const NODES: u32 = 60;
 const NODES_TURN: u32 = 61;
+/// How many requests processes of this node have sent to others.
+const REQUESTS: u32 = 62;
 const HOME_LENGTH: u32 = 58;
 const HOME: u32 = 704;
 /// Longest path of a home's socket.
@@ -107,6 +110,9 @@ pub(crate) const EVENTS_MAX: u32 = 256;
 pub(crate) const PLACE_KERNELS: u32 = 430_080;
 /// What is known of how processes were placed, a line each.
 pub(crate) const PLACES: u32 = FIXED_WORDS - PROCESSES_MAX * 8;
+/// The reply cache (`answers`).
+#[cfg(feature = "answers")]
+pub(crate) const ANSWERS: u32 = 505_000;
 /// Watches (`watch`).
 pub(crate) const WATCH: u32 = 524_288;
 
@@ -346,6 +352,13 @@ pub fn nodes(kernel: &Kernel) -> u16 {
 pub fn next_turn(kernel: &Kernel) -> u64 {
     kernel.session.unguard();
     kernel.session.region.add(fixed(kernel, NODES_TURN), 1)
+}
+
+/// The number of the next request that a process of this node sends: none has the number 0.
+pub fn next_request(kernel: &Kernel) -> u32 {
+    kernel.session.unguard();
+    let number = kernel.session.region.add(fixed(kernel, REQUESTS), 1);
+    (number % u64::from(u32::MAX)) as u32 + 1
 }
 
 /// Says how many nodes this one is the home of, how the names of the others begin, and who

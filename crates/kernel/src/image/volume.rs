@@ -49,6 +49,8 @@ const _: () = assert!(COUNTERS + COUNTED <= NAME);
 const _: () = assert!(NAME as usize + NAME_BYTES_MAX / WORD_BYTES <= TOOK as usize);
 const _: () = assert!(TOOK as usize + TOOK_CLASSES <= SLOTS as usize);
 const _: () = assert!(SLOTS + SLOTS_MAX * SLOT_WORDS <= WORDS);
+#[cfg(feature = "answers")]
+const _: () = assert!(VOLUMES + 16 * WORDS <= super::ANSWERS);
 const _: () = assert!(VOLUMES + 16 * WORDS <= super::WATCH);
 const _: () = assert!(super::PLACE_KERNELS + 1024 <= VOLUMES);
 

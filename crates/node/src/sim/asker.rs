@@ -3,7 +3,7 @@
 use husk_link::sim::{Network, Sim};
 use husk_link::{ANSWER_S, Body, Lane, Link as _, Next, Unanswered, Unsent};
 use husk_wire::record::Sort;
-use husk_wire::{Failure, Header, Kind, Retry, Role};
+use husk_wire::{Failure, Header, Kind, Role};
 
 use super::asks::{Ask, Heard};
 use super::dice::{Dice, Known, next};
@@ -18,8 +18,10 @@ pub const CONNECT_MAX_US: u64 = 5_000_000;
 const CONNECT_NAP_US: u64 = 50_000;
 /// How long an answer may take.
 pub const ANSWER_US: u64 = ANSWER_S * 1_000_000;
-/// Times that something harmless is asked again.
+/// Times that something is asked again.
 const ASKED_MAX: u32 = 64;
+/// What is added to the number of a request that is asked again under another one.
+pub const OTHER_NUMBER: u32 = 1 << 20;
 
 /// What a request came to.
 pub type Outcome = Result<Heard, Failure>;
@@ -55,11 +57,17 @@ pub struct Asker {
     left: u32,
     pub known: Known,
     dice: Dice,
-    /// What it asks now; numbered over all; and since when.
+    /// What it asks now; numbered over its node's life; and since when.
     pub ask: Ask,
     pub request: u32,
     pub since_us: u64,
-    tries: u32,
+    pub tries: u32,
+    /// A try before this one was sent, and nobody knows what came of it.
+    again: bool,
+    /// Its line is cut until then.
+    pub cut_until_us: u64,
+    /// How long it waits for an answer, by its node's clock.
+    pub patience_us: u64,
     /// Which connection: those before are closed.
     pub connection: u32,
     room: Vec<u8>,
@@ -89,9 +97,17 @@ impl Asker {
             request: 0,
             since_us: 0,
             tries: 0,
+            again: false,
+            cut_until_us: 0,
+            patience_us: ANSWER_US,
             connection: 0,
             room: vec![0; CALL_BYTES_MAX],
         }
+    }
+
+    /// What it asks now is called so.
+    pub fn number(&self) -> (u16, u32, u32) {
+        (self.node, self.epoch, self.request)
     }
 
     /// When it does something next by itself.
@@ -99,7 +115,7 @@ impl Asker {
         match self.state {
             _ if self.stopped => None,
             State::Idle(at) | State::Trying(_, at) => Some(at),
-            State::Waiting(since) => Some(since + ANSWER_US),
+            State::Waiting(since) => Some(since + self.patience_us),
             State::Lost => Some(0),
             State::Ended | State::Killed => None,
         }
@@ -115,22 +131,29 @@ impl Asker {
             let open = self.known.open.iter().map(|(hold, _)| *hold).take(64);
             self.ask = Ask::Return(open.collect());
         }
-        (self.request, self.since_us, self.tries) = (request, now_us, 0);
+        (self.request, self.since_us, self.tries, self.again) = (request, now_us, 0, false);
         self.state = State::Trying(now_us, now_us);
     }
 
     /// Connects and sends, once more; what comes of it, if that is known.
     pub fn send(&mut self, now_us: u64) -> Option<Outcome> {
+        let is_other = planted!(AsksAgainChanges) || planted!(AsksAgainLate);
+        let other = if self.again && is_other { OTHER_NUMBER } else { 0 };
         let header = Header {
             source: self.node,
             epoch: self.epoch,
-            request: self.request,
+            request: self.request + other,
+            again: self.again && other == 0,
             sequence: self.connection + 1,
             ..Header::new(Kind::Walk, Role::Request)
         };
         let message = self.ask.message(header);
         let (header, body) = Header::split(&message).expect("sound");
-        match self.link.send(Lane::Request(0), &header, body) {
+        let sent = match now_us < self.cut_until_us {
+            true => Err(Unsent::Full),
+            false => self.link.send(Lane::Request(0), &header, body),
+        };
+        match sent {
             Ok(()) => {
                 self.connection += 1;
                 self.state = State::Waiting(now_us);
@@ -141,26 +164,25 @@ impl Asker {
                     if let State::Trying(first, _) = self.state { first } else { now_us };
                 self.state = State::Trying(first_us, now_us + CONNECT_NAP_US);
                 let given_up = now_us - first_us >= CONNECT_MAX_US;
-                given_up.then(|| self.unanswered(Unanswered::Unsent(husk_abi::Errno::EAGAIN)))?
+                let why = Unanswered::Unsent(husk_abi::Errno::EAGAIN);
+                given_up.then(|| self.unanswered(why, now_us))?
             }
             Err(why) => panic!("{why:?}"),
         }
     }
 
     /// There is no answer: what comes of it, if it does not ask again.
-    pub fn unanswered(&mut self, why: Unanswered) -> Option<Outcome> {
-        let retry = match why {
-            Unanswered::Lost if planted!(AsksAgainChanges) => Retry::Idempotent,
-            _ => self.ask.retry(),
-        };
+    pub fn unanswered(&mut self, why: Unanswered, now_us: u64) -> Option<Outcome> {
         self.tries += 1;
-        match why.next(retry) {
+        match why.next(self.ask.retry()) {
             Next::Fails(_) if why == Unanswered::Late && planted!(AsksAgainLate) => {}
             Next::Again if self.tries < ASKED_MAX => {}
             Next::Again => return Some(Err(Failure::Errno(husk_abi::Errno::EIO))),
             Next::Fails(errno) => return Some(Err(Failure::Errno(errno))),
         }
-        self.state = State::Trying(self.since_us, 0);
+        let is_late = why == Unanswered::Late;
+        self.again |= if planted!(AsksAgainLate) { is_late } else { why == Unanswered::Lost };
+        self.state = State::Trying(now_us, now_us);
         None
     }
 

@@ -2,15 +2,17 @@
 
 use husk_wire::Header;
 
-use super::asker::{Asker, State};
+use super::asker::{ANSWER_US, Asker, State};
 use super::asks::{Ask, Heard};
 use super::faults::{Event, Site};
-use super::play::World;
+use super::play::{Taken, World};
 
 /// How long it takes until somebody notices, at most.
 const NOTICED_US: u64 = 20_000;
 /// How long the agent is stopped, at most.
 const STOPPED_US: u64 = 90_000_000;
+/// How long a line is cut, at most: for longer than anybody tries.
+const CUT_US: u64 = 8_000_000;
 /// Between two times that an agent is told of deaths.
 const TOLD_AGAIN_US: u64 = 250_000;
 
@@ -44,6 +46,10 @@ impl World {
             Event::TellDeaths => self.tell_deaths(),
             Event::KillProcess => self.kill_process(),
             Event::SlowProcess => self.slow_process(),
+            Event::SlowNode => self.slow_node(),
+            Event::SkewClock => self.skew_clock(),
+            Event::CutLine => self.cut_line(),
+            Event::CutNode => self.cut_node(),
             Event::KillNode => self.kill_node(),
             Event::StopNode => self.stop_node(),
             Event::Strange => return self.strange(),
@@ -127,9 +133,25 @@ impl World {
         self.askers.iter().position(|asker| (asker.node, asker.epoch) == (node, epoch))
     }
 
+    /// The same, each second time one whose request is being served or whose answer is on the way.
+    fn some_asker(&mut self) -> Option<usize> {
+        let any = self.some_process()?;
+        let is_served = |n: &usize| {
+            let asker = &self.askers[*n];
+            let done = self.operations.get(&asker.number()).map(|operation| &operation.done);
+            let is_done = done.is_some_and(|done| done.iter().any(|it| it.0 == asker.connection));
+            let is_taken = self.taken.iter().any(|taken| taken.asker == Some(*n));
+            let may = !asker.stopped && self.supervisor_of(*n) != Some(*n);
+            may && matches!(asker.state, State::Waiting(_)) && (is_done || is_taken)
+        };
+        let served: Vec<usize> = (0..self.askers.len()).filter(is_served).collect();
+        let takes = !served.is_empty() && self.dice.once_in(2);
+        Some(if takes { self.dice.one(&served) } else { any })
+    }
+
     /// Kills one; what it had open is given back by its node's supervisor.
     fn kill_process(&mut self) {
-        let Some(n) = self.some_process() else { return };
+        let Some(n) = self.some_asker() else { return };
         self.fired.add(Site::ProcessKilled);
         self.die(n);
         let open = std::mem::take(&mut self.askers[n].known.open);
@@ -145,7 +167,7 @@ impl World {
     /// An answer that is in a process's queue, or on the way there, is not read any more.
     pub fn note_unread(&mut self, n: usize) {
         let asker = &self.askers[n];
-        let Some(operation) = self.operations.get(&asker.request) else { return };
+        let Some(operation) = self.operations.get(&asker.number()) else { return };
         for (_, outcome) in &operation.done {
             if let Ok(Heard::Facts(_, _, Some(hold))) = outcome
                 && !asker.known.open.iter().any(|(known, _)| known == hold)
@@ -169,6 +191,56 @@ impl World {
         let one = of(&self.askers[n]);
         let all = (0..self.askers.len()).filter(|n| of(&self.askers[*n]) == one);
         Some((one.0, all.collect()))
+    }
+
+    /// All messages of a node take long.
+    fn slow_node(&mut self) {
+        let Some((_, processes)) = self.some_node() else { return };
+        self.fired.add(Site::SlowNode);
+        let more_us = 1 + self.dice.below(NOTICED_US);
+        processes.into_iter().for_each(|n| self.network.slow(1 + n as u16, more_us));
+    }
+
+    /// A node's clock runs up to twice as fast or as slow as the home's.
+    fn skew_clock(&mut self) {
+        let Some((_, processes)) = self.some_node() else { return };
+        let patience_us = ANSWER_US / 2 + self.dice.below(ANSWER_US * 3 / 2);
+        processes.into_iter().for_each(|n| self.askers[n].patience_us = patience_us);
+    }
+
+    /// The line to one process is cut, and mended at once.
+    fn cut_line(&mut self) {
+        if let Some(n) = self.some_asker() {
+            self.cut(n, 0);
+        }
+    }
+
+    /// The line to all processes of a node is cut for a while.
+    fn cut_node(&mut self) {
+        let Some((_, processes)) = self.some_node() else { return };
+        self.fired.add(Site::NodeCut);
+        let for_us = self.dice.below(CUT_US);
+        processes.into_iter().for_each(|n| self.cut(n, for_us));
+    }
+
+    /// What is on its way to a process and from it is lost, but for what a thread of the agent has
+    /// taken. It notices.
+    fn cut(&mut self, n: usize, for_us: u64) {
+        let asker = &mut self.askers[n];
+        asker.cut_until_us = self.network.now_us() + for_us;
+        if let State::Waiting(_) = asker.state {
+            self.fired.add(Site::LineCut);
+            let done = self.operations.get(&asker.number()).map(|operation| &operation.done);
+            let is_answered = |taken: &Taken| taken.asker == Some(n) && taken.answer.is_some();
+            let connection = asker.connection;
+            if done.is_some_and(|done| done.iter().any(|done| done.0 == connection))
+                && !self.taken.iter().any(is_answered)
+            {
+                self.fired.add(Site::AnswerCut);
+            }
+            self.askers[n].state = State::Lost;
+        }
+        self.network.crash(1 + n as u16);
     }
 
     fn kill_node(&mut self) {

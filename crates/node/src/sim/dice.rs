@@ -6,7 +6,9 @@ use super::asks::{AT_END, Ask, BOTH, Letter, TRUNCATE};
 
 /// Few, so that programs meet.
 pub const LETTERS: [Letter; 5] = *b"abcde";
-const PLACES: [u64; 5] = [0, 1, 100, 4096, 5000];
+const PLACES: [u64; 6] = [0, 1, 100, 4096, 5000, 9000];
+/// Bytes that are written: some in several steps, over holes.
+const LENGTHS: [u64; 6] = [0, 1, 100, 5000, 9000, 13_000];
 const MODES: [u32; 3] = [0o644, 0o600, 0o755];
 /// Flags of rename.
 const FLAGS: [u32; 5] = [0, 0, 0, 1, 2];
@@ -87,6 +89,10 @@ impl Known {
     }
 }
 
+fn bytes(dice: &mut Dice, letter: Letter) -> Vec<u8> {
+    vec![letter; dice.one(&LENGTHS) as usize]
+}
+
 /// The next that a program asks.
 pub fn next(dice: &mut Dice, known: &Known) -> Ask {
     let (letter, other) = (dice.one(&LETTERS), dice.one(&LETTERS));
@@ -118,8 +124,8 @@ pub fn next(dice: &mut Dice, known: &Known) -> Ask {
             false => Ask::Return(vec![dice.one(&known.open).0 + dice.one(&[0, 0, 0, 1])]),
         },
         26 => Ask::Read(known.file(dice), at, length as u32),
-        27 => Ask::Write(known.file(dice), AT_END, vec![letter; length as usize]),
-        28 => Ask::Write(known.file(dice), at, vec![letter; length as usize]),
+        27 => Ask::Write(known.file(dice), AT_END, bytes(dice, letter)),
+        28 => Ask::Write(known.file(dice), at, bytes(dice, letter)),
         29 => Ask::Punch(known.file(dice), at, 1 + length),
         30 => Ask::SetExtended(known.file(dice), letter, vec![other; 1 + length as usize % 50]),
         _ => match dice.below(2) {

@@ -17,8 +17,18 @@ pub enum Site {
     AgentKilledBehind,
     /// A program was told that its change may have been made or not.
     ToldUnknown,
-    /// What is harmless was asked again.
+    /// What is harmless was asked again; a change was.
     AskedAgain,
+    ChangeAskedAgain,
+    /// A change was answered from its record: after its agent had been killed; by the same agent.
+    AnsweredByNext,
+    AnsweredBefore,
+    /// A first try was done after the second one.
+    Overtaken,
+    /// The line to a process was cut; with its answer on the way; to a whole node, for a while.
+    LineCut,
+    AnswerCut,
+    NodeCut,
     /// An answer took longer than anybody waits.
     AgentStopped,
     /// What nobody waited for any more was done all the same.
@@ -26,8 +36,11 @@ pub enum Site {
     /// The agent's queue was full for a while; for longer than anybody tries.
     QueueFull,
     QueueStayedFull,
-    /// A process's messages took long.
+    /// A process's messages took long; all of a node's.
     SlowProcess,
+    SlowNode,
+    /// A node's clock ran fast or slow, and a time was over by it.
+    SkewedClock,
     /// A process was killed; while it waited; with the answer in its queue.
     ProcessKilled,
     AnswerToNobody,
@@ -46,18 +59,27 @@ pub enum Site {
 }
 
 /// All of them.
-pub const SITES: [Site; 20] = [
+pub const SITES: [Site; 29] = [
     Site::AgentKilledBefore,
     Site::AgentKilledInside,
     Site::AgentKilledAtItsEnd,
     Site::AgentKilledBehind,
     Site::ToldUnknown,
     Site::AskedAgain,
+    Site::ChangeAskedAgain,
+    Site::AnsweredByNext,
+    Site::AnsweredBefore,
+    Site::Overtaken,
+    Site::LineCut,
+    Site::AnswerCut,
+    Site::NodeCut,
     Site::AgentStopped,
     Site::DoneTooLate,
     Site::QueueFull,
     Site::QueueStayedFull,
     Site::SlowProcess,
+    Site::SlowNode,
+    Site::SkewedClock,
     Site::ProcessKilled,
     Site::AnswerToNobody,
     Site::AnswerUnread,
@@ -107,6 +129,10 @@ pub enum Event {
     TellDeaths,
     KillProcess,
     SlowProcess,
+    SlowNode,
+    SkewClock,
+    CutLine,
+    CutNode,
     KillNode,
     /// A node is stopped, and declared dead.
     StopNode,
@@ -119,6 +145,8 @@ pub enum Event {
 
 /// Longest time until a fault, of those in which programs run mostly.
 const SOON_US: u64 = 60_000;
+/// How long a thread of the agent is held up with a request, at most.
+pub const HELD_UP_US: u64 = 500;
 /// Points of a handler at which it may die.
 const POINTS: u64 = 60;
 
@@ -128,15 +156,18 @@ const STRANGE: u32 = 20;
 /// The faults of a seed; none in each fourth.
 pub fn plan(dice: &mut Dice) -> BTreeMap<u64, Vec<Event>> {
     let mut plan: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
-    let count = [0, 2, 4, 8][dice.below(4) as usize];
+    let count = [0, 3, 6, 12][dice.below(4) as usize];
     for _ in 0..count {
-        let event = match dice.below(9) {
+        let event = match dice.below(15) {
             0 | 1 => Event::KillAgent,
-            2 | 3 => Event::KillAgentInside(1 + dice.below(POINTS)),
+            2 | 3 | 13 | 14 => Event::KillAgentInside(1 + dice.below(POINTS)),
             4 | 8 => Event::StopAgent,
             5 => Event::KillProcess,
             6 => dice.one(&[Event::KillNode, Event::SlowProcess]),
-            _ => Event::StopNode,
+            7 => Event::StopNode,
+            9 | 10 => Event::CutLine,
+            11 => dice.one(&[Event::CutNode, Event::SlowNode]),
+            _ => dice.one(&[Event::SkewClock, Event::CutLine]),
         };
         plan.entry(dice.below(SOON_US)).or_default().push(event);
     }

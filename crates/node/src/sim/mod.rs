@@ -24,6 +24,7 @@ mod rules;
 mod service;
 mod strangers;
 mod tree;
+mod twice;
 
 use faults::Fired;
 use own_process::in_own_process;

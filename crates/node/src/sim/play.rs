@@ -10,14 +10,15 @@ use super::asks::Ask;
 use super::dice::{Dice, Known};
 use super::faults::{Event, Fired, Site, plan};
 use super::home::{Home, ROOT_MODE, set_clock};
-use super::tree::Tree;
+use super::tree::{Made, Tree};
 use crate::CALL_BYTES_MAX;
 use crate::agent::object;
 
 /// Steps that a seed may take.
 const STEPS_MAX: u64 = 200_000;
-/// Longest that an operation may take: its time in the queue, and for its answer, each twice.
-const OPERATION_US_MAX: u64 = 2 * (ANSWER_US + CONNECT_MAX_US);
+/// Longest that each try of an operation may take: its time in the queue, and for its answer, each
+/// twice, by a clock that runs slow.
+const TRY_US_MAX: u64 = 2 * (2 * ANSWER_US + CONNECT_MAX_US);
 /// Operations of all programs together, about.
 const OPERATIONS: u32 = 240;
 
@@ -26,9 +27,15 @@ pub struct Operation {
     pub ask: Ask,
     /// By which connection the home did it, and what it answered.
     pub done: Vec<(u32, Outcome)>,
+    /// What it has changed, if it has, and which agent did.
+    pub made: Option<Made>,
+    pub by: u32,
     /// Its program has been told that it failed, and it may be done later.
     pub given_up: bool,
 }
+
+/// A life of a node, and the number of a request in it.
+pub type Number = (u16, u32, u32);
 
 /// A request that a thread of the agent has accepted.
 pub struct Taken {
@@ -38,6 +45,8 @@ pub struct Taken {
     pub ask: Ask,
     pub message: Vec<u8>,
     pub answer: Option<Vec<u8>>,
+    /// Its thread is held up until then.
+    pub until_us: u64,
 }
 
 /// Everything.
@@ -57,8 +66,9 @@ pub struct World {
     pub went_on_us: u64,
     /// The next handler dies at this point.
     pub dies_at: Option<u64>,
-    pub operations: BTreeMap<u32, Operation>,
-    pub next_request: u32,
+    pub operations: BTreeMap<Number, Operation>,
+    /// The last number of a request, of each life of a node.
+    pub numbers: BTreeMap<(u16, u32), u32>,
     pub answered: u64,
     pub events: BTreeMap<u64, Vec<Event>>,
     /// Nodes that are dead, and the epoch after their last life.
@@ -130,7 +140,7 @@ impl World {
             went_on_us: 0,
             dies_at: None,
             operations: BTreeMap::new(),
-            next_request: 1,
+            numbers: BTreeMap::new(),
             answered: 0,
             events,
             dead: BTreeMap::new(),
@@ -186,7 +196,7 @@ impl World {
             steps.push(Step::Obey);
         }
         let taken = if self.stopped { &[] } else { &self.taken[..] };
-        for (n, taken) in taken.iter().enumerate() {
+        for (n, taken) in taken.iter().enumerate().filter(|(_, taken)| taken.until_us <= now_us) {
             steps.push(if taken.answer.is_some() { Step::Answer(n) } else { Step::Handle(n) });
         }
         steps
@@ -196,7 +206,12 @@ impl World {
         let now_us = self.network.now_us();
         let acts = self.askers.iter().filter_map(Asker::next_us);
         let events = self.events.keys().copied();
-        acts.chain(events).chain(self.network.next_us()).filter(|at| *at > now_us).min()
+        let held_up = self.taken.iter().map(|taken| taken.until_us);
+        acts.chain(events)
+            .chain(held_up)
+            .chain(self.network.next_us())
+            .filter(|at| *at > now_us)
+            .min()
     }
 
     fn go_to(&mut self, us: u64) {
@@ -222,13 +237,15 @@ impl World {
     /// A process does what it does without a message.
     fn act(&mut self, n: usize) -> Result<(), String> {
         let now_us = self.network.now_us();
-        let (asker, request) = (&mut self.askers[n], self.next_request);
+        let asker = &mut self.askers[n];
         let outcome = match asker.state {
             State::Idle(_) => {
-                asker.begin(request, now_us);
-                self.next_request += 1;
-                let (ask, done, given_up) = (asker.ask.clone(), Vec::new(), false);
-                self.operations.insert(request, Operation { ask, done, given_up });
+                let request = self.numbers.entry((asker.node, asker.epoch)).or_default();
+                *request += 1;
+                asker.begin(*request, now_us);
+                let (ask, done, made, given_up) = (asker.ask.clone(), Vec::new(), None, false);
+                let operation = Operation { ask, done, made, by: 0, given_up };
+                self.operations.insert(asker.number(), operation);
                 None
             }
             State::Trying(..) => {
@@ -244,22 +261,24 @@ impl World {
                     return Err(format!("{} has no answer, for no reason", asker.ask.line()));
                 }
                 self.fired.add(Site::AgentStopped);
-                asker.unanswered(Unanswered::Late)
+                if asker.patience_us != ANSWER_US {
+                    self.fired.add(Site::SkewedClock);
+                }
+                if asker.ask.retry().is_once() {
+                    self.fired.add(Site::ToldUnknown);
+                }
+                asker.unanswered(Unanswered::Late, now_us)
             }
             State::Lost => {
-                let outcome = asker.unanswered(Unanswered::Lost);
-                self.fired.add(if outcome.is_some() {
-                    Site::ToldUnknown
-                } else {
-                    Site::AskedAgain
-                });
-                outcome
+                let is_change = asker.ask.retry().is_once();
+                self.fired.add(if is_change { Site::ChangeAskedAgain } else { Site::AskedAgain });
+                asker.unanswered(Unanswered::Lost, now_us)
             }
             State::Ended | State::Killed => None,
         };
         let Some(outcome) = outcome else { return Ok(()) };
-        let request = self.askers[n].request;
-        self.operations.get_mut(&request).expect("it was asked").given_up = true;
+        let number = self.askers[n].number();
+        self.operations.get_mut(&number).expect("it was asked").given_up = true;
         self.note_unread(n);
         if let Ask::Return(holds) = &self.askers[n].ask {
             // What the home is not told, it keeps until the node ends.
@@ -272,7 +291,7 @@ impl World {
     /// A process has heard what came of its operation.
     fn finish(&mut self, n: usize, outcome: Outcome) -> Result<(), String> {
         let asker = &mut self.askers[n];
-        let operation = &self.operations[&asker.request];
+        let operation = &self.operations[&asker.number()];
         let done = operation.done.iter().find(|done| done.0 == asker.connection);
         if done.map(|done| &done.1) != Some(&outcome) {
             let (ask, done) = (operation.ask.line(), &operation.done);
@@ -285,7 +304,8 @@ impl World {
     fn in_time(&self, n: usize) -> Result<(), String> {
         let asker = &self.askers[n];
         let took_us = self.network.now_us() - asker.since_us;
-        if took_us <= OPERATION_US_MAX || asker.stopped {
+        let tries = u64::from(asker.tries) + 1;
+        if took_us <= tries * TRY_US_MAX || asker.stopped {
             return Ok(());
         }
         Err(format!("{} took {took_us} us", asker.ask.line()))

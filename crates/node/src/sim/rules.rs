@@ -38,11 +38,18 @@ const RULES: [(&str, Kept); 19] = [
     ("bytes go home before their promise ends", NotYet(NO_COPIES)),
     (
         "unlinked files live as long as somebody has them open, and no longer",
-        Here(&[Bug::DeathKeepsHolds, Bug::UnheardHoldKept]),
+        Here(&[Bug::DeathKeepsHolds, Bug::UnheardHoldKept, Bug::FirstTryKept]),
     ),
     (
         "what may not be done twice is done once, and its own answer is heard",
-        Here(&[Bug::AsksAgainChanges, Bug::TakesAnyAnswer]),
+        Here(&[
+            Bug::NoRecord,
+            Bug::RecordApart,
+            Bug::EpochNotInRecords,
+            Bug::ForgottenOnceSent,
+            Bug::AsksAgainChanges,
+            Bug::TakesAnyAnswer,
+        ]),
     ),
     ("requests of one process on one object are done in order", Here(&[Bug::AsksAgainLate])),
     ("a rename over two homes has an order and an intent", NotYet(ONE_HOME)),

@@ -1,16 +1,22 @@
 //! What the agent does, and what its answers and the tree must be.
 
 use husk_link::{Body, Lane, Link as _};
-use husk_wire::{Failure, Header, Kind, Retry, Role};
+use husk_wire::{Failure, Header, Kind, Role};
 
-use super::asker::{Outcome, State};
-use super::asks::Heard;
-use super::faults::Site;
+use super::asker::{OTHER_NUMBER, Outcome, State};
+use super::asks::{Ask, Heard};
+use super::faults::{HELD_UP_US, Site};
 use super::home::THREADS;
-use super::play::{Taken, World};
+use super::play::{Number, Taken, World};
+use super::tree::{Made, Tree, Who};
 
 /// Between two comparisons of the whole tree, in answers.
 const COMPARED: u64 = 64;
+
+/// Which operation a request is a try of.
+fn number_of(header: &Header) -> Number {
+    (header.source, header.epoch, header.request % OTHER_NUMBER)
+}
 
 impl World {
     /// Whether a thread of the agent has nothing to do.
@@ -29,10 +35,12 @@ impl World {
         let came = self.wires[n].receive(&mut self.room).expect("sound").expect("it is there");
         let Body::Here(body) = came.body else { unreachable!("a wire has no pool") };
         let message = [&came.header.encode()[..], body].concat();
-        let ask = self.operations[&came.header.request].ask.clone();
+        let ask = self.operations[&number_of(&came.header)].ask.clone();
         self.wires[n].done();
         let (thread, asker, answer) = (self.free_thread(), Some(n), None);
-        self.taken.push(Taken { thread, asker, ask, message, answer });
+        let held_up = self.dice.below(HELD_UP_US) * u64::from(self.dice.once_in(4));
+        let until_us = self.network.now_us() + held_up;
+        self.taken.push(Taken { thread, asker, ask, message, answer, until_us });
     }
 
     /// The same of its supervisor.
@@ -40,7 +48,7 @@ impl World {
         let Some(ask) = self.orders.pop_front() else { return };
         let header = Header { request: 1, ..Header::new(Kind::Epoch, Role::Request) };
         let (message, thread) = (ask.message(header), self.free_thread());
-        self.taken.push(Taken { thread, asker: None, ask, message, answer: None });
+        self.taken.push(Taken { thread, asker: None, ask, message, answer: None, until_us: 0 });
     }
 
     /// A thread of the agent does what it was asked.
@@ -56,11 +64,17 @@ impl World {
         let answer = self.home.answer(*thread, message, asker.is_none());
         let (reply, body) = Header::split(&answer).expect("sound");
         let said = ask.heard(&reply, body);
-        let right = self.tree.apply((header.source, header.epoch), ask, &said);
+        let ask = ask.clone();
+        let is_operation = asker.is_some();
         if self.prints {
-            let (at, line) = (self.network.now_us(), ask.line());
-            println!("{at} us, node {}, {}: {line} {said:?}", header.source, header.request);
+            let (at, line, again) = (self.network.now_us(), ask.line(), header.again);
+            let (node, request) = (header.source, header.request);
+            println!("{at} us, node {node}, {request} again {again}: {line} {said:?}");
         }
+        let right = match is_operation {
+            true => self.apply(&header, &ask, &said),
+            false => self.tree.apply(Who::from(&header), &ask, &said),
+        };
         if said != right {
             return Err(format!("{} was answered {said:?}, not {right:?}", ask.line()));
         }
@@ -71,25 +85,44 @@ impl World {
         if said == Err(Failure::Fenced) {
             self.fired.add(Site::Fenced);
         }
-        if asker.is_some() {
-            self.note_done(&header, said)?;
+        if is_operation {
+            self.note_done(&header, said);
         }
         self.taken[n].answer = Some(answer);
         self.answered += 1;
         if self.answered.is_multiple_of(COMPARED) { self.compare() } else { Ok(()) }
     }
 
-    fn note_done(&mut self, header: &Header, said: Outcome) -> Result<(), String> {
-        let operation = self.operations.get_mut(&header.request).expect("it was asked");
-        operation.done.push((header.sequence, said));
-        let (ask, done) = (&operation.ask, &operation.done);
-        if done.len() > 1 && ask.retry() != Retry::Idempotent {
-            return Err(format!("{} was done more than once: {done:?}", ask.line()));
+    /// What the home must answer to a request of a program, where it has answered `said`: a change
+    /// that was made before is only told of.
+    fn apply(&mut self, header: &Header, ask: &Ask, said: &Outcome) -> Outcome {
+        let operation = self.operations.get_mut(&number_of(header)).expect("it was asked");
+        let Some(made) = &mut operation.made else {
+            let is_change = self.tree.is_change(ask);
+            let right = self.tree.apply(Who::from(header), ask, said);
+            if let (true, Ok(heard)) = (is_change, &right) {
+                operation.made = Some(Tree::made(ask, heard));
+                operation.by = self.tree.agent();
+            }
+            return right;
+        };
+        let right = self.tree.apply_again(Who::from(header), ask, made, said);
+        if right.is_ok() {
+            let is_same = operation.by == self.tree.agent();
+            self.fired.add(if is_same { Site::AnsweredBefore } else { Site::AnsweredByNext });
+            if !header.again {
+                self.fired.add(Site::Overtaken);
+            }
         }
+        right
+    }
+
+    fn note_done(&mut self, header: &Header, said: Outcome) {
+        let operation = self.operations.get_mut(&number_of(header)).expect("it was asked");
+        operation.done.push((header.sequence, said));
         if operation.given_up {
             self.fired.add(Site::DoneTooLate);
         }
-        Ok(())
     }
 
     /// Everything that can be seen at home is right.
@@ -110,12 +143,14 @@ impl World {
         let (Some(asker), Some(answer)) = (asker, answer) else { return };
         let (header, body) = Header::split(&answer).expect("sound");
         if self.askers[asker].awaits(header.sequence) {
-            return self.wires[asker].send(Lane::Reply, &header, body).expect("there is room");
+            self.wires[asker].send(Lane::Reply, &header, body).expect("there is room");
+            return self.home.was_heard(thread);
         }
         // Nobody is at the other end.
         self.fired.add(Site::AnswerToNobody);
         self.home.was_not_heard(thread);
-        let operation = &self.operations[&header.request];
+        let asked = Header { source: header.target, ..header };
+        let operation = &self.operations[&number_of(&asked)];
         let done = operation.done.iter().find(|done| done.0 == header.sequence);
         if let Some((_, Ok(Heard::Facts(_, _, Some(hold))))) = done {
             self.tree.close(self.askers[asker].node, *hold);
@@ -128,31 +163,88 @@ impl World {
         let Taken { thread, asker, ask, message, .. } = self.taken.remove(n);
         self.home.die_inside(thread, &message, point);
         let (header, _) = Header::split(&message).expect("sound");
+        let before = self.operations[&number_of(&header)].made;
+        let record = self.home.record(&header);
+        let is_change = ask.retry().is_once() && !self.tree.is_fenced(header.source, header.epoch);
+        let mut new = self.tree.clone();
+        let made = match (before, record) {
+            (Some(made), Some(words)) => {
+                Some(self.written_on(&header, &ask, made, words, &mut new))
+            }
+            (None, Some(words)) if is_change => {
+                self.fired.add(Site::AgentKilledAtItsEnd);
+                Some(self.made(&header, &ask, words, &mut new)?)
+            }
+            _ => {
+                // Nothing was changed, but for bytes in their places.
+                self.fired.add(Site::AgentKilledInside);
+                let _ = new.apply(Who::from(&header), &ask, &Err(Failure::Gone));
+                before
+            }
+        };
+        let operation = self.operations.get_mut(&number_of(&header)).expect("it was asked");
+        (operation.made, operation.by) = (made, self.tree.agent());
         self.connection_ended(asker, header.sequence);
         self.kill_agent();
         self.home.bury_agents();
         self.tree.bury_agents();
-        if self.compare().is_ok() {
-            self.fired.add(Site::AgentKilledInside);
-            return self.is_sound();
+        new.agent_died();
+        new.bury_agents();
+        if let Err(why) = self.compare() {
+            let with = record.map_or("without a record", |_| "with a record");
+            self.is_half(&ask, &new).map_err(|half| format!("{half} {with}: {why}"))?;
         }
-        let before = self.tree.clone();
+        self.is_sound().map_err(|why| format!("{} was done in part: {why}", ask.line()))
+    }
+
+    /// It was made before. Of a write, more is written now; `new`: all of it.
+    fn written_on(
+        &mut self,
+        header: &Header,
+        ask: &Ask,
+        made: Made,
+        words: [u64; 2],
+        new: &mut Tree,
+    ) -> Made {
+        let (who, mut whole) = (Who::from(header), made);
+        let (Ask::Write(object, _, bytes), Made::Bytes(offset, count)) = (ask, made) else {
+            return made;
+        };
+        let _ = new.apply_again(who, ask, &mut whole, &Err(Failure::Gone));
+        let more = bytes[count as usize..words[1] as usize].to_vec();
+        let more = Ask::Write(*object, offset + count, more);
+        let _ = self.tree.apply(who, &more, &Err(Failure::Gone));
+        Made::Bytes(words[0], words[1])
+    }
+
+    /// There is a record: all was done that it tells of; `new`: all that was asked for.
+    fn made(
+        &mut self,
+        header: &Header,
+        ask: &Ask,
+        words: [u64; 2],
+        new: &mut Tree,
+    ) -> Result<Made, String> {
         let made = ask.made().and_then(|(dir, name)| self.home.named(dir, name));
         let said = made.map_or(Err(Failure::Gone), |made| Ok(Heard::made(made)));
-        let outcome = self.tree.apply((header.source, header.epoch), &ask, &said);
-        if self.compare().is_err()
-            && let Some(file) = ask.changes_bytes()
-            && let Some(bytes) = self.home.bytes_of(file)
-        {
-            // Bytes are written in their place.
-            let new = std::mem::replace(&mut self.tree, before);
-            if !self.tree.take_half(&new, file, bytes) {
-                return Err(format!("{} has left bytes of something else", ask.line()));
-            }
-        }
-        self.fired.add(Site::AgentKilledAtItsEnd);
-        self.note_done(&header, outcome)?;
-        self.is_sound().map_err(|why| format!("{} was done in part: {why}", ask.line()))
+        let who = Who::from(header);
+        let whole = new.apply(who, ask, &said);
+        let whole = whole.map_err(|why| format!("{why:?} has a record: {}", ask.line()))?;
+        let Ask::Write(object, _, bytes) = ask else {
+            let _ = self.tree.apply(who, ask, &said);
+            return Ok(Tree::made(ask, &whole));
+        };
+        let bytes = bytes[..words[1] as usize].to_vec();
+        let _ = self.tree.apply(who, &Ask::Write(*object, words[0], bytes), &said);
+        Ok(Made::Bytes(words[0], words[1]))
+    }
+
+    /// Bytes were written in their place, between those of the tree and of `new`.
+    fn is_half(&mut self, ask: &Ask, new: &Tree) -> Result<(), String> {
+        let left = || format!("{} has left something else", ask.line());
+        let file = ask.changes_bytes().ok_or_else(left)?;
+        let bytes = self.home.bytes_of(file).ok_or_else(left)?;
+        if self.tree.take_half(new, file, bytes) { Ok(()) } else { Err(left()) }
     }
 
     /// All programs are through: nothing is left of them.

@@ -11,6 +11,7 @@ use crate::fs::directory::entries::{self, Key, Open};
 use crate::fs::directory::share;
 use crate::fs::inodes::{self, Birth};
 use crate::fs::{named, rights};
+use crate::image::answers::{self, Changes};
 use crate::state::hold;
 use crate::state::text;
 use crate::state::{bits_of, ino, kind_bits, low, pair, step_of};
@@ -117,6 +118,11 @@ pub fn create_in(
     Ok(number)
 }
 
+/// An inode, as a record of the reply cache has it.
+pub(crate) fn made_words(inode: Inode) -> [u64; 2] {
+    [inode.number.into(), inode.generation.into()]
+}
+
 /// `Fs::create`.
 pub fn create(
     kernel: &Kernel,
@@ -138,7 +144,8 @@ pub fn create(
     kernel.run(|txn| {
         let open = entries::open_directory(txn, dir)?;
         let number = create_in(txn, who, open, &key, &node, now_ns)?;
-        Ok(inodes::name(txn, number))
+        let made = inodes::name(txn, number);
+        answers::keep(kernel, txn, Changes::Names, Ok(made), |_| made_words(made))
     })
 }
 
@@ -198,7 +205,8 @@ pub fn link(
         named::note_instead(txn, inode.number, 0, line);
         entries::changed(txn, &open, 1, 0, now_ns);
         post::of_self(txn, inode.number, IN_ATTRIB)?;
-        post::of_name(txn, dir.number, IN_CREATE, name)
+        let told = post::of_name(txn, dir.number, IN_CREATE, name);
+        answers::keep(kernel, txn, Changes::Names, told, |_| made_words(inode))
     })
 }
 
@@ -225,7 +233,8 @@ pub fn unlink(
         entries::changed(txn, &open, -1, 0, now_ns);
         post::of_self(txn, found.inode, IN_ATTRIB)?;
         inodes::unlink(txn, found.inode, now_ns)?;
-        post::of_name(txn, dir.number, IN_DELETE, name)
+        let told = post::of_name(txn, dir.number, IN_DELETE, name);
+        answers::keep(kernel, txn, Changes::Names, told, |_| [0; 2])
     })
 }
 
@@ -288,7 +297,8 @@ pub fn rmdir(
         entries::remove(txn, &open, &key, found.line, false)?;
         remove_directory(txn, found.inode, dir, now_ns)?;
         entries::changed(txn, &open, -1, -1, now_ns);
-        post::of_name(txn, dir.number, IN_DELETE | IN_ISDIR, name)
+        let told = post::of_name(txn, dir.number, IN_DELETE | IN_ISDIR, name);
+        answers::keep(kernel, txn, Changes::Names, told, |_| [0; 2])
     })
 }
 

@@ -17,6 +17,7 @@ use crate::fs::directory::names;
 use crate::fs::directory::share::{self, Open, Seat};
 use crate::fs::{inodes, named, overlay, rights};
 use crate::image::RENAME_LOCK;
+use crate::image::answers::{self, Changes};
 use crate::state::{high, ino, live};
 use crate::watch::post;
 
@@ -78,10 +79,11 @@ pub fn rename(
         if to.is_some_and(|to| to.inode == from.inode) {
             return Ok(());
         }
-        if flags == RENAME_EXCHANGE {
-            return exchange(txn, &source, &target, &plan);
-        }
-        move_name(txn, &source, &target, &plan)
+        let moved = match flags {
+            RENAME_EXCHANGE => exchange(txn, &source, &target, &plan),
+            _ => move_name(txn, &source, &target, &plan),
+        };
+        answers::keep(kernel, txn, Changes::Names, moved, |_| [0; 2])
     })
 }
 

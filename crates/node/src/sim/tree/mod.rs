@@ -4,12 +4,13 @@
 
 mod bytes;
 mod names;
+mod once;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use husk_abi::Errno;
-use husk_wire::Failure;
 use husk_wire::record::{Object, Sort};
+use husk_wire::{Failure, Header};
 
 use super::asks::{Ask, Facts, Heard, Letter};
 
@@ -19,8 +20,23 @@ const NO_REPLACE: u32 = 1;
 const EXCHANGE: u32 = 2;
 
 type Key = (u64, u32);
-/// A node and which life of it.
-type Who = (u16, u32);
+pub use once::Made;
+
+/// Who asks: a node, which life of it, the number of the request, and whether it was sent before.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Who {
+    pub node: u16,
+    pub epoch: u32,
+    pub request: u32,
+    pub again: bool,
+}
+
+impl From<&Header> for Who {
+    fn from(header: &Header) -> Who {
+        let Header { source: node, epoch, request, again, .. } = *header;
+        Who { node, epoch, request, again }
+    }
+}
 
 fn key(object: Object) -> Key {
     (object.number, object.generation)
@@ -49,6 +65,7 @@ struct Thing {
 struct Hold {
     node: u16,
     epoch: u32,
+    request: u32,
     agent: u32,
     object: Object,
 }
@@ -140,6 +157,11 @@ impl Tree {
         self.agent += 1;
     }
 
+    /// Which of the agents serves.
+    pub fn agent(&self) -> u32 {
+        self.agent
+    }
+
     /// Whether what a node asks in this epoch is not done.
     pub fn is_fenced(&self, node: u16, epoch: u32) -> bool {
         self.epochs.get(&node).is_some_and(|over| epoch < *over)
@@ -178,8 +200,9 @@ impl Tree {
     fn hold(&mut self, who: Who, object: Object, number: Option<u64>) -> Option<u64> {
         if let Some(number) = number {
             assert!(self.held.insert(number), "the home gave hold {number} twice");
-            let ((node, epoch), agent) = (who, self.agent);
-            self.holds.insert(number, Hold { node, epoch, agent, object });
+            let (Who { node, epoch, request, .. }, agent) = (who, self.agent);
+            self.close_first_try(who);
+            self.holds.insert(number, Hold { node, epoch, request, agent, object });
         }
         // Without one, what was to be told is `Some`, too.
         number.or(Some(0))
@@ -188,27 +211,41 @@ impl Tree {
     /// What the home must answer, where it has answered `said`; then that is done.
     pub fn apply(
         &mut self,
-        (node, epoch): Who,
+        who: Who,
         ask: &Ask,
         said: &Result<Heard, Failure>,
     ) -> Result<Heard, Failure> {
-        if self.is_fenced(node, epoch) {
+        if self.is_fenced(who.node, who.epoch) {
             return Err(Failure::Fenced);
         }
+        let right = self.applied(who, ask, said);
+        if right.is_err() {
+            self.close_first_try(who);
+        }
+        right
+    }
+
+    fn applied(
+        &mut self,
+        who: Who,
+        ask: &Ask,
+        said: &Result<Heard, Failure>,
+    ) -> Result<Heard, Failure> {
+        let node = who.node;
         let (made, number) = match said {
             Ok(Heard::Facts(facts, _, number)) => (Some(facts.object), *number),
             _ => (None, None),
         };
         match ask {
             Ask::Create(..) | Ask::Symlink(..) | Ask::MakeDirectory(..) => {
-                self.create((node, epoch), ask, made, number)
+                self.create(who, ask, made, number)
             }
             Ask::Link(object, dir, name) => self.link(*object, *dir, *name),
             Ask::Remove(dir, name, what) => self.remove(*dir, *name, *what),
             Ask::Rename(dir, name, to, new, flags) => {
                 self.rename((*dir, *name), (*to, *new), *flags)
             }
-            Ask::Open(object, flags) => self.open((node, epoch), *object, *flags, number),
+            Ask::Open(object, flags) => self.open(who, *object, *flags, number),
             Ask::Return(numbers) => {
                 numbers.iter().for_each(|number| self.close(node, *number));
                 Ok(Heard::Nothing)
