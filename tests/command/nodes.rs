@@ -388,6 +388,62 @@ done";
     assert_eq!(String::from_utf8_lossy(&outcome.stdout).lines().count(), 300);
 }
 
+/// Changes of names, bytes and attributes, each of which fails if it is made twice or not at all.
+const CHANGES: &str = r#"
+import os, sys
+me, turns = sys.argv[1], int(sys.argv[2])
+log = os.open("log", os.O_WRONLY | os.O_APPEND)
+for n in range(turns):
+    d, f, g = (f"{me}.{what}" for what in "dfg")
+    os.mkdir(d)
+    made = os.open(d + "/" + f, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o400)
+    assert os.write(made, b"x" * 10000) == 10000
+    os.close(made)
+    os.link(d + "/" + f, g)
+    os.rename(g, d + "/" + g)
+    os.chmod(d + "/" + f, 0o600)
+    os.truncate(d + "/" + f, 9000)
+    os.setxattr(d + "/" + g, "user.n", str(n).encode(), os.XATTR_CREATE)
+    cut = os.open(d + "/" + g, os.O_TRUNC | os.O_WRONLY)
+    os.close(cut)
+    assert os.stat(d + "/" + f).st_nlink == 2
+    os.symlink("to", g)
+    os.unlink(g)
+    os.unlink(d + "/" + f)
+    os.unlink(d + "/" + g)
+    os.rmdir(d)
+    line = f"{me} {n}\n".encode()
+    assert os.write(log, line) == len(line)
+"#;
+
+#[test]
+fn each_change_is_made_once_whenever_the_agent_is_killed() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-once");
+    let work = scratch.fresh("work");
+    fs::write(work.join("changes.py"), CHANGES).expect("a file");
+    let script = "
+: > log
+for me in a b c; do HUSK_NODE=1 python3 changes.py $me 300 & all=\"$all $!\"; done
+for one in $all; do wait $one || exit 1; done
+sort log | uniq -c | awk '$1 != 1' >&2; wc -l < log; ls";
+    let mut running =
+        Run::start(husk(&["--nodes", "2"], &["bash", "-c", script]), &work, scratch.path());
+    let mut killed = 0;
+    while !running.ended() {
+        for agent in children(running.pid(), "husk: home") {
+            killed += u32::from(process::kill(agent));
+        }
+        std::thread::sleep(LOOK * 5);
+    }
+    let outcome: Outcome = running.wait(PATIENCE * 2).expect("it ends");
+    assert!(outcome.status.success() && killed > 4, "{killed}: {}", outcome.shown());
+    let seen = String::from_utf8_lossy(&outcome.stdout);
+    assert_eq!(seen, "900\nchanges.py\nlog\n", "{killed}: {}", outcome.shown());
+}
+
 /// Names, attributes and bytes of the home's files are looked at in its memory, without a message:
 /// they are there while the agent, which answers messages, is stopped.
 #[test]
