@@ -2,7 +2,7 @@
 //! file without a name, which is linked in then.
 
 use husk_kernel::fs::extended::{self, Found, Value};
-use husk_proto::fs::SetExtended;
+use husk_proto::fs::{SetExtended, value_hash};
 use husk_proto::process::Processes;
 use husk_proto::{Errno, Inode, Result, acl};
 
@@ -54,8 +54,8 @@ impl Direct {
                 result
             }
             value => {
-                let value = value.map(Value::Bytes);
-                extended::set(&self.kernel, inode, name, value, how, now_ns)
+                let (hash, value) = (value.map_or(0, value_hash), value.map(Value::Bytes));
+                extended::set(&self.kernel, inode, name, value, how, hash, now_ns)
             }
         }
     }
@@ -76,6 +76,7 @@ impl Direct {
             }
         }
         let value = Some(Value::File(file, bytes.len() as u32));
-        extended::set(&self.kernel, inode, name, value, how, self.now())
+        let hash = value_hash(bytes);
+        extended::set(&self.kernel, inode, name, value, how, hash, self.now())
     }
 }

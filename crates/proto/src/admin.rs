@@ -111,6 +111,18 @@ Admin in admin, operations {
     take_rights = - { inode: Inode, before: Rights, found: Rights } -> Result<bool>,
         by fs::refresh::take_rights with clock;
 
+    /// A hash of the value (`value_hash`) that the host's object had of an extended attribute when
+    /// that was taken over or settled; 0: none.
+    extended_base = - { inode: Inode, name: &[u8] } -> Result<u64>,
+        by fs::extended::base;
+
+    /// An extended attribute whose value has the hash `seen` (0: there is none) is what the host
+    /// has `found` from now on. `Ok(false)`: it is another one, or too long.
+    settle_extended = - {
+        inode: Inode, name: &[u8], seen: u64, found: Option<&[u8]>,
+    } -> Result<bool>,
+        by fs::extended::settle with clock;
+
     // ---- placement
 
     /// The core of a kernel had so much to do lately (`LOAD_ONE`).

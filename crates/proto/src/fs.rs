@@ -357,6 +357,12 @@ pub enum SetExtended {
     Imported,
 }
 
+/// A hash of an extended attribute's value, never 0 (FNV-1a, of 64 bits).
+pub fn value_hash(value: &[u8]) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    value.iter().fold(0xcbf2_9ce4_8422_2325, mix).max(1)
+}
+
 /// What a change of a file's content leaves of its set-user and set-group bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetBits {

@@ -8,7 +8,7 @@ use husk_proto::descriptor::{Description, Shown, Slot};
 use husk_proto::flight::{Flight, Flights};
 use husk_proto::fs::{
     Change, HostIdentity, Imported, Kind, Node, Place, RENAME_EXCHANGE, SetExtended, SpanKind,
-    Time, masked,
+    Time, masked, value_hash,
 };
 use husk_proto::lock::{Locks, Mode, Outcome, Owner, Range};
 use husk_proto::pipe::{Count, Given, Pipes};
@@ -316,6 +316,11 @@ fn remove_host_file(me: &mut Direct, root: Inode) {
     me.unlink(&root_user(), root, b"host-file").expect("unlink");
 }
 
+fn import_attribute(me: &mut Direct, root: Inode) {
+    let (file, how) = (at(me, root, b"host-file"), SetExtended::Imported);
+    me.set_extended(file, b"user.host", Some(&[1; 2000]), how).expect("import");
+}
+
 fn open_unlinked(me: &mut Direct, root: Inode) {
     open_two(me, root);
     let a = at(me, root, b"a");
@@ -429,9 +434,8 @@ pub fn operations() -> Vec<Operation> {
     });
     operation!(all, "take rights of the host in", nothing, false, |me, root, a| {
         let file = at(me, root, b"host-file");
-        let step = me.step(file).expect("a file");
-        let before = (step.mode & 0o7777, step.uid, step.gid);
-        assert_eq!(me.take_rights(file, before, (0o600, 7, 8)), Ok(true));
+        let (step, found) = (me.step(file).expect("a file"), (0o600, 7, 8));
+        assert_eq!(me.take_rights(file, (step.mode & 0o7777, step.uid, step.gid), found), Ok(true));
     });
     operation!(all, "take a new name of the host in", nothing, false, |me, root, a| {
         me.import_late(root, &[changed(b"late", Kind::File)]).expect("late");
@@ -687,6 +691,21 @@ pub fn operations() -> Vec<Operation> {
         me.set_extended(file, b"user.none", None, SetExtended::Any).expect("remove");
         let host = at(me, root, b"host-file");
         me.take_extended_over(host).expect("take over");
+    });
+    operation!(
+        all,
+        "remove what the host had, and set it",
+        import_attribute,
+        true,
+        |me, root, a| {
+            let file = at(me, root, b"host-file");
+            me.set_extended(file, b"user.host", None, SetExtended::Any).expect("remove");
+            me.set_extended(file, b"user.host", Some(&[2; 2000]), SetExtended::Any).expect("set");
+        }
+    );
+    operation!(all, "take an attribute of the host in", import_attribute, false, |me, root, a| {
+        let (file, seen) = (at(me, root, b"host-file"), value_hash(&[1; 2000]));
+        assert_eq!(me.settle_extended(file, b"user.host", seen, Some(&[3; 1000])), Ok(true));
     });
     operation!(all, "set an access control list", nothing, false, |me, root, a| {
         let file = at(me, a, b"f2");

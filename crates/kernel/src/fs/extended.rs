@@ -3,7 +3,8 @@
 //! ```text
 //!   inode 10  born in ns: 0 | 63 bits; with attributes: 1 | first:31 | born in s:32
 //!   line  0 version:32 tag:8   1 value length:32 next:32   2 value:32 name:32 (texts)
-//!         3 name length   4 a longer value's file: generation:32 number:32, else 0
+//!         3 gone:1 name length   4 a longer value's file: generation:32 number:32, else 0
+//!         5 a hash of the value that the host's object had (`value_hash`), 0: none
 //! ```
 //!
 //! 1. The chain is in falling order of names, as a tmpfs lists them.
@@ -14,10 +15,12 @@
 //! 4. Who may do what is the client's to judge.
 //! 5. A value longer than `VALUE_MAX` is a file of its own that has one link, the attribute. It is
 //!    written before it is linked in and never after, so all there is to do at once is the link.
-//! 6. An inode that has had attributes shows its birth in whole seconds: there is no other word.
+//! 6. One that came from the host and was removed keeps its line, without a value (`GONE`): a
+//!    write-back compares what the host has then with what it had.
+//! 7. An inode that has had attributes shows its birth in whole seconds: there is no other word.
 
 use husk_abi::sys::general::IN_ATTRIB;
-use husk_proto::fs::{CAPABILITY, SetExtended};
+use husk_proto::fs::{CAPABILITY, SetExtended, value_hash};
 use husk_proto::{Errno, Inode, Result, acl};
 use husk_region::{Cell, INODE, LINE, Region, Txn};
 
@@ -34,6 +37,9 @@ const LINKS: u32 = 1;
 const TEXTS: u32 = 2;
 const NAME_LENGTH: u32 = 3;
 const FILE: u32 = 4;
+const BASE: u32 = 5;
+/// In the word of the name's length (invariant 6).
+const GONE: u64 = 1 << 63;
 
 /// Longest name, bytes.
 pub const NAME_MAX: usize = 255;
@@ -92,13 +98,23 @@ fn next(region: &Region, line: u32) -> u32 {
 
 fn name_of<'a>(region: &Region, line: u32, out: &'a mut [u8; NAME_MAX]) -> &'a [u8] {
     let cell = line_cell(region, line);
-    let length = (region.load(cell.word(NAME_LENGTH)) as usize).min(NAME_MAX);
+    let length = (low(region.load(cell.word(NAME_LENGTH))) as usize).min(NAME_MAX);
     text::copy(region, low(region.load(cell.word(TEXTS))), &mut out[..length]);
     &out[..length]
 }
 
+fn is_gone(region: &Region, line: u32) -> bool {
+    region.load(line_cell(region, line).word(NAME_LENGTH)) & GONE != 0
+}
+
 /// The attribute before the place of `name` (0 = the inode itself), and the one of that name.
 fn find(region: &Region, inode: Cell, name: &[u8]) -> (u32, Option<u32>) {
+    let (before, found) = find_line(region, inode, name);
+    (before, found.filter(|&line| !is_gone(region, line)))
+}
+
+/// The same, be it gone or not.
+fn find_line(region: &Region, inode: Cell, name: &[u8]) -> (u32, Option<u32>) {
     let (mut before, mut line) = (0, first(region, inode));
     let mut text = [0; NAME_MAX];
     for _ in 0..COUNT_MAX {
@@ -156,7 +172,7 @@ pub fn list(
                 break;
             }
             let name = name_of(region, line, &mut text);
-            let wanted = after.is_empty() || name < after;
+            let wanted = (after.is_empty() || name < after) && !is_gone(region, line);
             if wanted && (trusted || !name.starts_with(b"trusted.")) {
                 let end = length + name.len();
                 if let Some(place) = out.get_mut(length..end + 1) {
@@ -175,13 +191,14 @@ pub fn list(
     Ok(length)
 }
 
-/// `Fs::set_extended`.
+/// `Fs::set_extended`; `hash`: of the value.
 pub fn set(
     kernel: &Kernel,
     inode: Inode,
     name: &[u8],
     value: Option<Value<'_>>,
     how: SetExtended,
+    hash: u64,
     now_ns: i64,
 ) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX {
@@ -208,20 +225,13 @@ pub fn set(
             (None, None) if acl::is_list(name) => return Ok(()),
             (None, None) => return Err(Errno::ENODATA),
         }
-        if acl::is_list(name) {
-            mark_list(txn, cell, name, value.is_some());
-        }
-        if name == CAPABILITY {
-            let ident = txn.get(cell.word(ino::IDENT));
-            let rest = ident & !(ino::CAPABLE as u64);
-            let mark = if value.is_some() { ino::CAPABLE as u64 } else { 0 };
-            txn.set(cell.word(ino::IDENT), rest | mark);
-        }
+        mark(txn, cell, name, value.is_some());
         if old != 0 {
             txn.lock(txn.region.map.object(INODE, old))?;
             inodes::unlink(txn, old, now_ns)?;
         }
         let told = if how == SetExtended::Imported {
+            note_base(txn, cell, name, hash);
             Ok(())
         } else {
             entries::touch(txn, cell.word(ino::CTIME), now_ns);
@@ -229,6 +239,86 @@ pub fn set(
         };
         answers::keep(kernel, txn, Changes::Attributes, told, |_| [0; 2])
     })
+}
+
+/// Notes on a locked inode that it has an attribute of this name, or has not, where that counts.
+fn mark(txn: &mut Txn<'_>, cell: Cell, name: &[u8], there: bool) {
+    if acl::is_list(name) {
+        mark_list(txn, cell, name, there);
+    }
+    if name == CAPABILITY {
+        let ident = txn.get(cell.word(ino::IDENT));
+        let rest = ident & !(ino::CAPABLE as u64);
+        let mark = if there { ino::CAPABLE as u64 } else { 0 };
+        txn.set(cell.word(ino::IDENT), rest | mark);
+    }
+}
+
+/// The host's object has a value with this hash, or none (0).
+fn note_base(txn: &mut Txn<'_>, cell: Cell, name: &[u8], hash: u64) {
+    if let (before, Some(line)) = find_line(txn.region, cell, name) {
+        txn.set(line_cell(txn.region, line).word(BASE), hash);
+        if hash == 0 && is_gone(txn.region, line) {
+            unlink_line(txn, cell, before, line);
+        }
+    }
+}
+
+/// `Admin::extended_base`.
+pub fn base(kernel: &Kernel, inode: Inode, name: &[u8]) -> Result<u64> {
+    let region = &kernel.session.region;
+    let cell = live(region, inode)?;
+    let base = kernel.session.read(cell, || {
+        let line = find_line(region, cell, name).1;
+        line.map_or(0, |line| region.load(line_cell(region, line).word(BASE)))
+    })?;
+    whole(region, inode)?;
+    Ok(base)
+}
+
+/// `Admin::settle_extended`.
+pub fn settle(
+    kernel: &Kernel,
+    inode: Inode,
+    name: &[u8],
+    seen: u64,
+    found: Option<&[u8]>,
+    now_ns: i64,
+) -> Result<bool> {
+    let hash = found.map_or(0, value_hash);
+    if found.is_some_and(|found| found.len() > VALUE_MAX) {
+        return Ok(false);
+    }
+    kernel.run(|txn| {
+        let cell = hold::lock_to_hold(txn, inode)?;
+        let (before, line) = find(txn.region, cell, name);
+        if hash_of(txn, line) != Some(seen) {
+            return Ok(false);
+        }
+        if seen != hash {
+            match (line, found) {
+                (Some(line), Some(value)) => replace(txn, line, Value::Bytes(value))?,
+                (None, Some(value)) => add(txn, cell, before, name, Value::Bytes(value))?,
+                (Some(line), None) => remove(txn, cell, before, line),
+                (None, None) => {}
+            }
+            mark(txn, cell, name, found.is_some());
+            entries::touch(txn, cell.word(ino::CTIME), now_ns);
+            post::of_file(txn, inode.number, IN_ATTRIB)?;
+        }
+        note_base(txn, cell, name, hash);
+        Ok(true)
+    })
+}
+
+/// The hash of a value, 0 of none; `None`: it is a file.
+fn hash_of(txn: &Txn<'_>, line: Option<u32>) -> Option<u64> {
+    let Some(line) = line else { return Some(0) };
+    let (cell, mut value) = (line_cell(txn.region, line), [0; VALUE_MAX]);
+    let length = high(txn.get(cell.word(LINKS))) as usize;
+    let value = value.get_mut(..length).filter(|_| txn.get(cell.word(FILE)) == 0)?;
+    text::copy(txn.region, high(txn.get(cell.word(TEXTS))), value);
+    Some(value_hash(value))
 }
 
 /// `Fs::set_extended` of an access control list, or of none (`None`): the mode follows it.
@@ -356,6 +446,12 @@ fn link(txn: &mut Txn<'_>, inode: Cell, before: u32, line: u32) {
 }
 
 fn add(txn: &mut Txn<'_>, inode: Cell, before: u32, name: &[u8], value: Value<'_>) -> Result<()> {
+    if let (_, Some(line)) = find_line(txn.region, inode, name) {
+        // It is back.
+        let word = line_cell(txn.region, line).word(NAME_LENGTH);
+        txn.set(word, name.len() as u64);
+        return replace(txn, line, value);
+    }
     if is_full(txn.region, inode) {
         return Err(Errno::ENOSPC);
     }
@@ -369,6 +465,7 @@ fn add(txn: &mut Txn<'_>, inode: Cell, before: u32, name: &[u8], value: Value<'_
     txn.init(cell.word(TEXTS), pair(kept_value, kept_name));
     txn.init(cell.word(NAME_LENGTH), name.len() as u64);
     txn.init(cell.word(FILE), file);
+    txn.init(cell.word(BASE), 0);
     link(txn, inode, before, line);
     Ok(())
 }
@@ -386,6 +483,21 @@ fn is_full(region: &Region, inode: Cell) -> bool {
 }
 
 fn remove(txn: &mut Txn<'_>, inode: Cell, before: u32, line: u32) {
+    let cell = line_cell(txn.region, line);
+    if txn.get(cell.word(BASE)) == 0 {
+        return unlink_line(txn, inode, before, line);
+    }
+    // Invariant 6.
+    let (links, texts) = (txn.get(cell.word(LINKS)), txn.get(cell.word(TEXTS)));
+    let length = txn.get(cell.word(NAME_LENGTH));
+    txn.set(cell.word(LINKS), pair(0, low(links)));
+    txn.set(cell.word(TEXTS), pair(0, low(texts)));
+    txn.set(cell.word(NAME_LENGTH), length | GONE);
+    txn.set(cell.word(FILE), 0);
+    text::release(txn, high(texts));
+}
+
+fn unlink_line(txn: &mut Txn<'_>, inode: Cell, before: u32, line: u32) {
     let cell = line_cell(txn.region, line);
     let (behind, texts) = (low(txn.get(cell.word(LINKS))), txn.get(cell.word(TEXTS)));
     link(txn, inode, before, behind);
@@ -405,11 +517,11 @@ pub fn forget_step(txn: &mut Txn<'_>, number: u32) -> Result<bool> {
         let file = low(txn.get(line_cell(txn.region, line).word(FILE)));
         if file != 0 {
             if forget_file(txn, file)? {
-                remove(txn, inode, 0, line);
+                unlink_line(txn, inode, 0, line);
             }
             return Ok(false);
         }
-        remove(txn, inode, 0, line);
+        unlink_line(txn, inode, 0, line);
     }
     Ok(first(txn.region, inode) == 0)
 }

@@ -388,6 +388,20 @@ impl Source for Direct {
         Admin::take_rights(self, inode, before, found)
     }
 
+    fn extended_base(&mut self, inode: Inode, name: &[u8]) -> Result<u64, Errno> {
+        Admin::extended_base(self, inode, name)
+    }
+
+    fn settle_extended(
+        &mut self,
+        inode: Inode,
+        name: &[u8],
+        seen: u64,
+        found: Option<&[u8]>,
+    ) -> Result<bool, Errno> {
+        Admin::settle_extended(self, inode, name, seen, found)
+    }
+
     fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32)) {
         Admin::each_elsewhere(self, emit);
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use husk_carrier::{check, scratch_words};
 use husk_proto::Admin as _;
-use husk_proto::fs::{Change, Time};
+use husk_proto::fs::{Change, SetExtended, Time};
 
 use super::*;
 use crate::image;
@@ -520,5 +520,33 @@ fn rights_that_both_sides_change_are_told_by_a_refresh_and_the_write_back() {
         let line = outcome.conflicts.iter().find(|line| line.contains("/times"));
         assert!(line.is_some(), "{outcome:#?}");
         assert_eq!(mode_on_host(&scene, "times"), 0o600);
+    }
+}
+
+/// What the image has taken over of attributes is not what it has changed.
+#[test]
+fn a_right_that_the_host_takes_away_does_not_come_back_after_a_refresh() {
+    let label = |scene: &Scene, value| {
+        let path = scene.path.join("file");
+        rustix::fs::setxattr(path, "user.right", value, rustix::fs::XattrFlags::empty()).unwrap();
+    };
+    let mut scene = Scene::at_once(|path| fs::write(path.join("file"), "host").unwrap());
+    label(&scene, b"all");
+    let file = scene.at("file");
+    let mut set = |name: &[u8], value: &[u8], how| {
+        scene.direct.set_extended(file, name, Some(value), how).unwrap();
+    };
+    set(b"user.right", b"all", SetExtended::Imported);
+    set(b"user.note", b"ours", SetExtended::Any);
+    scene.direct.take_extended_over(file).unwrap();
+    label(&scene, b"none");
+    assert!(refresh_noting(&mut scene).is_complete());
+    for _ in 0..2 {
+        assert!(scene.bring_here(true).is_complete());
+        let (path, mut value) = (scene.path.join("file"), [0; 16]);
+        let length = rustix::fs::getxattr(&path, "user.right", &mut value[..]).unwrap();
+        assert_eq!(&value[..length], b"none");
+        let length = rustix::fs::getxattr(&path, "user.note", &mut value[..]).unwrap();
+        assert_eq!(&value[..length], b"ours");
     }
 }

@@ -31,6 +31,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use husk_proto::Inode;
 use husk_proto::fs::HostIdentity;
 use rustix::fs::RenameFlags;
 
@@ -593,7 +594,7 @@ fn carry_out_unlocked<S: Source>(
     }
     // What lies side by side on the disk is written in one go.
     plan.puts.sort_by_cached_key(|put| put.replaces.map(|old| (old.device, old.inode)));
-    take_rights(source, &plan, run.live);
+    take_in(source, &plan, run.live);
     let mut manifest = steps::begin(run, beneath, &plan, &mut outcome);
     let goings = steps::goings(&mut run.names, &plan);
     let mut numbers = Numbers::all();
@@ -611,6 +612,7 @@ fn carry_out_unlocked<S: Source>(
             one.content = one.content.or(taken.get(&one.inode).copied());
         }
     }
+    let objects: Vec<_> = noted.iter().map(|one| (one.path.clone(), one.inode)).collect();
     if let Err(problem) = ledger.note(beneath, &plan, noted) {
         outcome.failures.push(no_notes(&problem));
     }
@@ -640,20 +642,43 @@ fn carry_out_unlocked<S: Source>(
     commit.carry_out(&prepared, ledger, &mut manifest);
     ledger.placed(std::mem::take(&mut commit.placed));
     let over = manifest.filter(|_| !commit.unsettled);
-    if let Some(Err(problem)) = over.map(Manifest::end) {
-        let line = format!("what was noted cannot be removed: {}", super::reason(&problem));
-        outcome.failures.push(line);
-    }
+    settle(source, beneath, &plan, objects, *live);
+    end(over, &mut outcome);
     outcome
 }
 
-/// Where programs go on, what the host alone has changed of mode and owner is the image's from now
-/// on. What a program has changed since is its own.
-fn take_rights<S: Source>(source: &mut S, plan: &Plan, live: bool) {
+fn end(manifest: Option<Manifest>, outcome: &mut Outcome) {
+    if let Some(Err(problem)) = manifest.map(Manifest::end) {
+        let line = format!("what was noted cannot be removed: {}", super::reason(&problem));
+        outcome.failures.push(line);
+    }
+}
+
+/// Where programs go on, what the host alone has changed of attributes is the image's from now on.
+/// What a program has changed since is its own.
+fn take_in<S: Source>(source: &mut S, plan: &Plan, live: bool) {
     for &Taken { inode, before, found } in plan.taken.iter().filter(|_| live) {
         // One that has gone needs nothing.
         let _ = source.take_rights(inode, before, found);
     }
+    plan.taken_extended.iter().filter(|_| live).for_each(|one| one.settle(source));
+}
+
+/// Where programs go on, what the host has of extended attributes is what it had at the next look.
+fn settle<S: Source>(
+    source: &mut S,
+    beneath: &Beneath,
+    plan: &Plan,
+    mut objects: Vec<(PathBuf, Inode)>,
+    live: bool,
+) {
+    if !live {
+        return;
+    }
+    objects.extend(plan.touches.iter().map(|touch| (touch.path.clone(), touch.inode)));
+    // What the image does not say now is looked at the next time.
+    let _ = extended::settle(source, beneath, &objects, &plan.our_extended);
+    plan.told_extended.iter().for_each(|one| one.settle(source));
 }
 
 /// What the plan itself has to tell.

@@ -151,7 +151,7 @@ fn take<S: Source>(
     }
     if attributes.extended == Backing::Host {
         for (name, value) in beneath.hold(path)?.extended()? {
-            source.set_extended(inode, name.to_bytes(), Some(&value), SetExtended::Any)?;
+            source.set_extended(inode, name.to_bytes(), Some(&value), SetExtended::Imported)?;
         }
         source.take_extended_over(inode)?;
     }

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Source;
 use super::beneath::{Beneath, Object as Which};
-use super::extended::Extended;
+use super::extended::{self, Extended};
 use super::host;
 use super::make::Noted;
 use super::plan::{Content, Object, Plan};
@@ -98,8 +98,15 @@ enum Intent {
     Link { path: Text, here: Here, modified_ns: i64 },
     /// An object goes; when that was decided, ns.
     Delete { path: Text, noted_ns: i64 },
-    /// Attributes change to these.
-    Touch { path: Text, here: Here, mode: u32, modified_ns: i64 },
+    /// Attributes change to these; `extended`: a hash of the extended ones, if they do.
+    Touch {
+        path: Text,
+        here: Here,
+        mode: u32,
+        modified_ns: i64,
+        #[serde(default)]
+        extended: Option<u64>,
+    },
     /// Another name of this object goes: device, inode.
     Relink(u64, u64),
 }
@@ -162,6 +169,8 @@ pub struct Ledger {
     places: HashMap<(u32, u32), Vec<PathBuf>>,
     /// See `status_changed`.
     changed: bool,
+    /// What is pending was noted by one that was killed.
+    inherited: bool,
 }
 
 impl Ledger {
@@ -185,7 +194,9 @@ impl Ledger {
             to_go: stored.to_go.into_iter().map(|(path, ns)| (path.path(), ns)).collect(),
             places: HashMap::new(),
             changed: false,
+            inherited: false,
         };
+        ledger.inherited = !ledger.pending.is_empty();
         ledger.index();
         ledger
     }
@@ -414,6 +425,7 @@ impl Ledger {
                 here,
                 mode,
                 modified_ns,
+                extended: touch.extended.as_ref().map(extended::hash_of_all),
             });
         }
         self.save()
@@ -446,6 +458,7 @@ impl Ledger {
             let _ = beneath.sync_directory(&directory);
         }
         let pending = std::mem::take(&mut self.pending);
+        let inherited = std::mem::take(&mut self.inherited);
         let latest = -clock::exact_ns();
         for intent in &pending {
             if let Intent::Relink(device, inode) = intent {
@@ -456,7 +469,7 @@ impl Ledger {
             self.settle_top(beneath, intent);
         }
         for intent in &pending {
-            self.settle_one(beneath, intent);
+            self.settle_one(beneath, intent, inherited);
         }
         for intent in &pending {
             if let Intent::Put { path, .. } | Intent::Delete { path, .. } = intent {
@@ -497,7 +510,8 @@ impl Ledger {
         }
     }
 
-    fn settle_one(&mut self, beneath: &Beneath, intent: &Intent) {
+    /// `inherited`: nobody knows how far it has come.
+    fn settle_one(&mut self, beneath: &Beneath, intent: &Intent, inherited: bool) {
         match intent {
             Intent::Link { path, here, modified_ns } => {
                 let path = path.path();
@@ -518,13 +532,15 @@ impl Ledger {
                 };
                 self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
             }
-            Intent::Touch { path, here, mode, modified_ns } => {
+            Intent::Touch { path, here, mode, modified_ns, extended } => {
                 let path = path.path();
                 let Some(identity) = self.own_if(beneath, &path, &here.identity) else { return };
                 let Ok(Some(found)) = beneath.found(&path) else { return };
                 let whole = found.is_symlink() || found.mode() & 0o7777 == *mode & 0o7777;
                 let size = found.is_dir() || identity.size == here.identity.size;
-                if whole && size && identity.modified_ns == *modified_ns {
+                let extended =
+                    !inherited || extended.is_none_or(|all| has_all(beneath, &path, all));
+                if whole && size && extended && identity.modified_ns == *modified_ns {
                     self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
                 }
             }
@@ -617,6 +633,13 @@ fn returning(
 
 fn stored_returning((path, dir, inode): &(PathBuf, Inode, Inode)) -> (Text, [u32; 4]) {
     (Text::of(path), [dir.number, dir.generation, inode.number, inode.generation])
+}
+
+/// Whether what is at `path` has these extended attributes. What cannot be read it may not have.
+fn has_all(beneath: &Beneath, path: &Path, all: u64) -> bool {
+    let held = beneath.hold_if_there(path).ok().flatten();
+    let found = held.and_then(|held| extended::even_unreadable(&held).ok());
+    found.is_some_and(|found| extended::hash_of_all(&found) == all)
 }
 
 fn is_object(found: &HostIdentity, object: &HostIdentity) -> bool {

@@ -117,6 +117,16 @@ pub trait Source: Fs {
     fn origin_rights(&mut self, origin: Origin) -> Result<Rights, Errno>;
     /// Gives an inode what the host alone has changed of its rights since they were `before`.
     fn take_rights(&mut self, inode: Inode, before: Rights, found: Rights) -> Result<bool, Errno>;
+    /// A hash of what the host's object had of an extended attribute, 0: nothing.
+    fn extended_base(&mut self, inode: Inode, name: &[u8]) -> Result<u64, Errno>;
+    /// An extended attribute with the hash `seen` is what the host has `found` from now on.
+    fn settle_extended(
+        &mut self,
+        inode: Inode,
+        name: &[u8],
+        seen: u64,
+        found: Option<&[u8]>,
+    ) -> Result<bool, Errno>;
     /// Names each inode that has names on the host for which the image has none, and how many.
     fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32));
     /// Gives back the pin of `Fs::create_nameless`.

@@ -3,7 +3,7 @@
 //! A `Plan` is data: the scan makes it, the commit carries it out, tests read it.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity, Rights};
 
 use super::below::Below;
-use super::extended::Extended;
+use super::extended::{Extended, Settling};
 use crate::output::typed::typed;
 
 /// Longest name on a file system of Linux.
@@ -41,6 +41,12 @@ pub struct Plan {
     pub below: HashMap<PathBuf, Below>,
     /// Mode and owner that only the host has changed.
     pub taken: Vec<Taken>,
+    /// Extended attributes that only the host has changed.
+    pub taken_extended: Vec<Settling>,
+    /// Those that both have changed: they are told, and then no news.
+    pub told_extended: Vec<Settling>,
+    /// Those that only the image has changed or removed.
+    pub our_extended: HashMap<Inode, Vec<CString>>,
 }
 
 /// Rights that the host alone has changed: the plan has those of the host, the image not yet. It
@@ -68,6 +74,9 @@ impl Plan {
         self.notes.extend(other.notes);
         self.below.extend(other.below);
         self.taken.extend(other.taken);
+        self.taken_extended.extend(other.taken_extended);
+        self.told_extended.extend(other.told_extended);
+        self.our_extended.extend(other.our_extended);
     }
 
     /// Nothing to do and nothing to say.

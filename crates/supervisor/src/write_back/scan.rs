@@ -257,7 +257,7 @@ impl<'a, S: Source> Scan<'a, S> {
             }
             Err(_) => return self.lost_directory(dir, path, "was removed on the host meanwhile"),
         };
-        let extended = extended::of(self.source, dir, &attributes)?;
+        let mut extended = extended::of(self.source, dir, &attributes)?;
         let differs = self.differs(path, dir, &attributes, extended.as_ref())?;
         let before = self.plan.puts.len() + self.plan.deletes.len();
         self.names_of(place, &attributes, open)?;
@@ -267,6 +267,7 @@ impl<'a, S: Source> Scan<'a, S> {
             if let Some(expected) = put.or(imported) {
                 self.merge_or_note(path, &expected, &mut attributes);
             }
+            self.merge_extended(path, &attributes, &mut extended);
             let (inode, before, path) = (dir, found, path.to_owned());
             self.plan.touches.push(Touch { path, inode, before, attributes, extended });
         }
@@ -623,7 +624,12 @@ impl<'a, S: Source> Scan<'a, S> {
             let expected = self.source.host_identity(origin)?;
             self.merge_or_note(&path, &expected, &mut attributes);
         }
-        let extended = extended::of(self.source, inode, &attributes)?;
+        let mut extended = extended::of(self.source, inode, &attributes)?;
+        if extended.is_some()
+            && let Some(path) = self.origin_path(&attributes)?
+        {
+            self.merge_extended(&path, &attributes, &mut extended);
+        }
         Ok(Object { inode, attributes, extended, content })
     }
 

@@ -22,6 +22,7 @@ use super::scan::Run;
 use super::{Outcome, Places, on_large_stack, scan_and_commit};
 
 mod adversary;
+mod attributes;
 mod chosen;
 mod crowd;
 mod edited;

@@ -63,6 +63,9 @@ impl<S: Source> Scan<'_, S> {
                 }
             }
         }
+        if !put.aside {
+            self.merge_extended(&target, &put.object.attributes, &mut put.object.extended);
+        }
         self.plan.puts.push(put);
     }
 

@@ -18,7 +18,8 @@ use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity, Rights};
 
 use super::Scan;
-use crate::write_back::extended::Extended;
+use crate::write_back::beneath::object_of;
+use crate::write_back::extended::{self, Extended, Settling};
 use crate::write_back::plan::{Taken, Touch, Wanted};
 use crate::write_back::{Source, host};
 
@@ -109,6 +110,46 @@ impl<S: Source> Scan<'_, S> {
         }
     }
 
+    /// Brings the extended attributes of an object together with those of the host's object at
+    /// `path`, which it has its own from (`extended`).
+    pub(super) fn merge_extended(
+        &mut self,
+        path: &Path,
+        attributes: &Attributes,
+        extended: &mut Option<Extended>,
+    ) {
+        let (inode, Some(ours)) = (attributes.step.inode, &extended) else { return };
+        let Some(theirs) = self.hosts_extended(path, attributes) else { return };
+        // What the image does not say now it says the next time.
+        let Ok(merged) = extended::merge(self.source, inode, ours, &theirs) else { return };
+        for Settling { name, found, .. } in &merged.both {
+            let how = extended::in_words(path, name, found.as_deref());
+            let name = name.to_string_lossy();
+            let outcome = format!("its extended attribute {name} is kept as it is there{how}");
+            self.conflict(path, Wanted::Attributes, "changed on the host meanwhile", &outcome);
+        }
+        self.plan.taken_extended.extend(merged.taken);
+        self.plan.told_extended.extend(merged.both);
+        if !merged.ours.is_empty() {
+            self.plan.our_extended.insert(inode, merged.ours);
+        }
+        *extended = Some(merged.wanted);
+    }
+
+    /// What the host's object at `path` has, if it is the one that the image saw, or that a
+    /// write-back has put there.
+    fn hosts_extended(&mut self, path: &Path, attributes: &Attributes) -> Option<Extended> {
+        let held = self.beneath.hold_if_there(path).ok().flatten()?;
+        let which = object_of(held.found());
+        let is_it = |one: &HostIdentity| (one.device, one.inode) == which;
+        let put = self.ledger.here_of(path, attributes.step.inode);
+        let imported = attributes.origin.and_then(|one| self.source.host_identity(one).ok());
+        let known = put.is_some_and(|here| is_it(&here.identity))
+            || imported.is_some_and(|one| is_it(&one));
+        // Where it cannot be read, the image's are tried, and what the host says is told.
+        known.then(|| extended::even_unreadable(&held).ok()).flatten()
+    }
+
     /// The same where the host has a newer file of the same size, and the image has changed only
     /// mode, owner or times: it is the host's file that gets them, with the later time of the two.
     pub(super) fn merge_touched(
@@ -139,13 +180,14 @@ impl<S: Source> Scan<'_, S> {
         attributes: Attributes,
         extended: Option<Extended>,
     ) {
-        let mut attributes = attributes;
+        let (mut attributes, mut extended) = (attributes, extended);
         match self.beneath.identity(&path) {
             Ok(Some(before))
                 if self.may_touch(&path, &before, expected, &attributes)
                     && self.merge(&path, expected, &mut attributes)
                     || self.merge_touched(&path, expected, &before, &mut attributes) =>
             {
+                self.merge_extended(&path, &attributes, &mut extended);
                 self.plan.touches.push(Touch { path, inode, before, attributes, extended });
             }
             Ok(_) => {

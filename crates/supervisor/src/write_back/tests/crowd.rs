@@ -76,6 +76,11 @@ fn str_of(name: &[u8]) -> &str {
 
 fn label(scene: &mut Scene, path: &str, value: &[u8]) {
     let inode = scene.at(path);
+    let (how, mut before) = (SetExtended::Imported, [0; 16]);
+    if let Ok(length) = getxattr(scene.path.join(path), LABEL, &mut before[..]) {
+        let before = Some(&before[..length]);
+        scene.direct.set_extended(inode, LABEL.as_bytes(), before, how).unwrap();
+    }
     scene.direct.take_extended_over(inode).unwrap();
     let how = SetExtended::Any;
     scene.direct.set_extended(inode, LABEL.as_bytes(), Some(value), how).unwrap();
