@@ -28,7 +28,7 @@ mod twice;
 
 use faults::Fired;
 use own_process::in_own_process;
-use play::play;
+use play::{play, play_caught};
 
 /// Seeds that are played for every change, and with `HUSK_FULL`.
 const SEEDS: (u64, u64) = (300, 10_000);
@@ -47,7 +47,7 @@ fn every_answer_is_that_of_the_obvious_tree() {
         home::map();
         let mut fired = Fired::default();
         for seed in seeds() {
-            match play(seed) {
+            match play_caught(seed) {
                 Ok(of_it) => fired.and(&of_it),
                 Err(why) => panic!("HUSK_SEED={seed}: {why}"),
             }

@@ -1,6 +1,7 @@
 //! One seed: who acts next.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use husk_link::sim::{Faults, Network, Sim};
 use husk_link::{Link as _, Unanswered};
@@ -114,6 +115,14 @@ pub fn play(seed: u64) -> Result<Fired, String> {
         world.make(step)?;
     }
     Err(format!("not through after {STEPS_MAX} steps"))
+}
+
+/// The same where a panic is a reason, too.
+pub fn play_caught(seed: u64) -> Result<Fired, String> {
+    catch_unwind(AssertUnwindSafe(|| play(seed))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        Err(text.or(panic.downcast_ref::<String>().cloned()).unwrap_or_default())
+    })
 }
 
 impl World {

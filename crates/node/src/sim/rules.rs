@@ -1,11 +1,9 @@
 //! The rules that the protocol needs, as a model of it found them, each with the bugs that are
 //! planted here where one is left out; or why there is none yet.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::home;
 use super::own_process::in_own_process;
-use super::play::play;
+use super::play::play_caught;
 use crate::planted::{Bug, plant};
 
 /// Where a rule is kept to.
@@ -72,11 +70,7 @@ const SEEDS: u64 = super::SEEDS.0;
 /// The first seed that finds a bug, and how.
 fn found(bug: Bug) -> Option<(u64, String)> {
     plant(Some(bug));
-    let found = (1..=SEEDS).find_map(|seed| match catch_unwind(AssertUnwindSafe(|| play(seed))) {
-        Ok(Ok(_)) => None,
-        Ok(Err(why)) => Some((seed, why)),
-        Err(panic) => Some((seed, panic.downcast_ref::<String>().cloned().unwrap_or_default())),
-    });
+    let found = (1..=SEEDS).find_map(|seed| play_caught(seed).err().map(|why| (seed, why)));
     plant(None);
     found
 }

@@ -201,8 +201,9 @@ impl Tree {
         if let Some(number) = number {
             assert!(self.held.insert(number), "the home gave hold {number} twice");
             let (Who { node, epoch, request, .. }, agent) = (who, self.agent);
-            self.close_first_try(who);
+            let first = self.first_try(who);
             self.holds.insert(number, Hold { node, epoch, request, agent, object });
+            first.into_iter().for_each(|number| self.close(node, number));
         }
         // Without one, what was to be told is `Some`, too.
         number.or(Some(0))

@@ -4,7 +4,7 @@ use husk_abi::Errno;
 use husk_wire::Failure;
 use husk_wire::record::{Object, Sort};
 
-use super::{Facts, Tree, Who, errno};
+use super::{Facts, Hold, Tree, Who, errno};
 use crate::sim::asks::{AT_END, Ask, Heard, TRUNCATE};
 
 /// What a change came to, when it was made.
@@ -40,15 +40,18 @@ impl Tree {
         }
     }
 
-    /// The holds that nobody has heard of are closed where their request is asked again.
+    /// The holds of an earlier try of a request that is asked again: nobody has heard of them.
+    pub(super) fn first_try(&self, who: Who) -> Vec<u64> {
+        let is_its = |hold: &Hold| {
+            let of = (hold.node, hold.epoch, hold.request);
+            who.again && hold.agent == self.agent && of == (who.node, who.epoch, who.request)
+        };
+        self.holds.iter().filter(|(_, hold)| is_its(hold)).map(|(number, _)| *number).collect()
+    }
+
+    /// They are closed.
     pub(super) fn close_first_try(&mut self, who: Who) {
-        let now = self.agent;
-        if who.again {
-            self.close_where(|hold| {
-                let of = (hold.node, hold.epoch, hold.request);
-                hold.agent == now && of == (who.node, who.epoch, who.request)
-            });
-        }
+        self.first_try(who).into_iter().for_each(|number| self.close(who.node, number));
     }
 
     fn facts_since(&self, object: Object) -> Facts {
