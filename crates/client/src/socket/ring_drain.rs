@@ -264,7 +264,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             (Ok(writer), _) => {
                 let put = self.put_before(lane, reader as usize, writer as usize, spans);
                 self.host_close(writer);
-                Ok(put)
+                put
             }
             (Err(Errno::EPIPE), To::Reader(fd)) if !self.services.lane_is_tcp(lane) => {
                 self.replace(fd, lane, spans)
@@ -288,31 +288,38 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         None
     }
 
-    fn put_before(&mut self, lane: Pipe, reader: usize, writer: usize, spans: &[Span; 2]) -> u64 {
+    fn put_before(
+        &mut self,
+        lane: Pipe,
+        reader: usize,
+        writer: usize,
+        spans: &[Span; 2],
+    ) -> Result<u64> {
         let behind = self.settled_behind(lane, reader);
-        let Some(behind) = behind else { return 0 };
+        let Some(behind) = behind else { return Ok(0) };
         self.services.pipe_withdrawing(lane, behind);
         if behind == 0 {
             let (put, all) =
                 (self.send_spans(writer, spans), (spans[0].length + spans[1].length) as u64);
             if put == all {
-                return put;
+                return Ok(put);
             }
             // The rest would come behind: all of it stays.
-            self.rotate_socket(reader, None, put);
-            return 0;
+            return self.rotate_socket(reader, None, put).map(|()| 0);
         }
         let size = self.swap_buffer_size(writer, ROOM_BYTES);
         let all = (spans[0].length + spans[1].length) as u64;
         let put = self.send_spans(writer, spans);
-        self.rotate_socket(reader, Some(writer), behind);
+        // Where nothing can be sent, what the host has stays where it is.
+        let behind = if put == 0 { 0 } else { behind };
+        let rotated = self.rotate_socket(reader, Some(writer), behind);
         self.swap_buffer_size(writer, size);
+        rotated?;
         if put == all {
-            return put;
+            return Ok(put);
         }
         // The rest would come behind the host's: all of it stays.
-        self.rotate_socket(reader, None, put);
-        0
+        self.rotate_socket(reader, None, put).map(|()| 0)
     }
 
     /// Nobody is left at the other end of the socket under `fd`, and what has been written is to be
@@ -332,12 +339,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let put = self.send_spans(writer as usize, spans);
         let mut done = Err(Errno::EIO);
         if put == all {
-            self.rotate_socket(fd, Some(writer as usize), behind);
+            let rotated = self.rotate_socket(fd, Some(writer as usize), behind);
             let flags = self.host_fcntl(fd, F_GETFL, 0).max(0) as usize;
             self.host_fcntl(heir as usize, F_SETFL, flags & (O_NONBLOCK | FASYNC) as usize);
             let on_exec = if self.closes_on_exec(fd as u32) { O_CLOEXEC as usize } else { 0 };
             let args = [heir as usize, fd, on_exec, 0, 0, 0];
-            done = Errno::check(self.host.call(nr::dup3, args)).map(|_| put);
+            let placed = || Errno::check(self.host.call(nr::dup3, args)).map(|_| put);
+            done = rotated.and_then(|()| placed());
         }
         self.host_close(heir);
         self.host_close(writer);
@@ -356,27 +364,39 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Takes back the first `bytes` of a lane that the host has, which stand in its ring as well.
     pub(crate) fn take_back(&mut self, lane: Pipe, bytes: u64) -> Result<()> {
-        self.with_borrowed(lane, |client, reader| {
-            client.rotate_socket(reader, None, bytes);
-        })
+        self.with_borrowed(lane, |client, reader| client.rotate_socket(reader, None, bytes))?
     }
 
-    /// Takes the first `bytes` that the host has, and sends them to `writer`, if that is one.
-    fn rotate_socket(&mut self, reader: usize, writer: Option<usize>, bytes: u64) {
-        let flags = (MSG_DONTWAIT | MSG_NOSIGNAL) as usize;
+    /// Takes the first `bytes` that the host has, and sends them to `writer`, if that is one. TCP's
+    /// may be on their way still. An error: some have not come, or have no room there.
+    fn rotate_socket(&mut self, reader: usize, writer: Option<usize>, bytes: u64) -> Result<()> {
         let address = self.buffers.bounce.as_mut_ptr() as usize;
         let mut left = bytes as usize;
         while left > 0 {
             let part = left.min(self.buffers.bounce.len());
-            let got = self.host.call(nr::recvfrom, [reader, address, part, flags, 0, 0]);
-            if got <= 0 {
-                return;
+            let got = self.move_soon(nr::recvfrom, [reader, address, part])?;
+            let mut sent = if writer.is_some() { 0 } else { got };
+            while let Some(writer) = writer.filter(|_| sent < got) {
+                sent += self.move_soon(nr::sendto, [writer, address + sent, got - sent])?;
             }
-            if let Some(writer) = writer {
-                self.host.call(nr::sendto, [writer, address, got as usize, flags, 0, 0]);
-            }
-            left -= got as usize;
+            left -= got;
         }
+        Ok(())
+    }
+
+    /// Receives or sends at least one byte, after some looks at most; how many.
+    fn move_soon(&mut self, number: usize, [fd, address, length]: [usize; 3]) -> Result<usize> {
+        let flags = (MSG_DONTWAIT | MSG_NOSIGNAL) as usize;
+        for _ in 0..ARRIVAL_LOOKS {
+            let done = Errno::check(self.host.call(number, [fd, address, length, flags, 0, 0]));
+            match done {
+                Ok(0) => break,
+                Ok(moved) => return Ok(moved as usize),
+                Err(Errno::EAGAIN) => self.nap(LANDING_NAP_NS),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::EIO)
     }
 
     /// Sets the room for what a socket has sent; what to set it to again, for the host doubles it,
