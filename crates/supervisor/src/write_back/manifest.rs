@@ -23,9 +23,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use husk_proto::fs::{Attributes, HostIdentity};
+use husk_proto::fs::{Attributes, HostIdentity, Rights};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
@@ -176,7 +176,15 @@ impl Facts {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// What was made gets its name; what it replaces gets the temporary one.
-    Put { temporary: Text, target: Text, made: (u64, u64), replaces: Option<Seen> },
+    Put {
+        temporary: Text,
+        target: Text,
+        made: (u64, u64),
+        replaces: Option<Seen>,
+        /// Rights of what it replaces, and of what was made.
+        #[serde(default)]
+        rights: Option<[Rights; 2]>,
+    },
     /// What was there gets a temporary name, and goes.
     Delete { path: Text, temporary: Text, what: Seen },
     /// A file grows at its end, from `size` bytes on.
@@ -371,7 +379,7 @@ pub struct Pending {
     pub undoing: bool,
     /// What is new may have gone.
     pub going: bool,
-    /// When it was written to last, ns: all of its making was over then.
+    /// When its write-back has written to it last, ns: all of its making was over then.
     pub written_ns: i64,
     /// Its write-back, or somebody who recovers it, is at work.
     busy: bool,
@@ -501,6 +509,9 @@ impl Pending {
         before("write")?;
         file.write_all(line.as_bytes())?;
         before_sync(SYNC, file)?;
+        // What is changed after the steps were noted is known by that time.
+        let written = UNIX_EPOCH + Duration::from_nanos(self.written_ns.unsigned_abs());
+        file.set_modified(written)?;
         file.sync_data()
     }
 

@@ -18,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use husk_proto::fs::HostIdentity;
+use husk_proto::fs::{HostIdentity, Rights};
 use rustix::fs::RenameFlags;
 
 use super::below::Below;
@@ -31,6 +31,11 @@ use super::host;
 use super::manifest::{Facts, Pending, Seen, Step};
 use super::plan::beside;
 use crate::run::request::reason;
+
+/// Most lines that are told one by one.
+const LINES_MAX: usize = 20;
+/// Names that are tried for what is kept beside another.
+const BESIDES_MAX: u32 = 20;
 
 /// How it went.
 #[derive(Debug, Default)]
@@ -62,7 +67,7 @@ pub fn forward(pending: Pending) -> Option<Recovered> {
         recovery.all_forward();
         recovery.finish()
     };
-    Some(ended(pending, told))
+    Some(ended(pending, told, false))
 }
 
 /// Takes a write-back back; `None`: what is old has gone already.
@@ -77,7 +82,7 @@ pub fn back(mut pending: Pending) -> Option<Recovered> {
         recovery.all_back();
         recovery.finish()
     };
-    Some(ended(pending, told))
+    Some(ended(pending, told, true))
 }
 
 /// Whether `forward` is possible.
@@ -114,8 +119,13 @@ pub fn abandon(pending: Pending) {
     let _ = pending.end();
 }
 
-fn ended(pending: Pending, mut told: Recovered) -> Recovered {
-    if !told.lines.is_empty() && Recovery::new(&pending).has_left() {
+fn ended(pending: Pending, mut told: Recovered, back: bool) -> Recovered {
+    let more = told.lines.len().saturating_sub(LINES_MAX);
+    if more > 0 {
+        told.lines.truncate(LINES_MAX);
+        told.lines.push(format!("and {more} more"));
+    }
+    if !told.lines.is_empty() && Recovery::new(&pending).has_left(back) {
         told.lines.push("it can be tried again: see `husk recover`".into());
         return told;
     }
@@ -202,7 +212,8 @@ impl<'a> Recovery<'a> {
     }
 
     /// Whether something still has a temporary name: nobody else may take that for a leftover.
-    fn has_left(&self) -> bool {
+    /// `back`: it was to be undone.
+    fn has_left(&self, back: bool) -> bool {
         let left = |step: &Step| match step {
             Step::Put { temporary, made, replaces, .. } => {
                 let temporary = temporary.path();
@@ -211,7 +222,12 @@ impl<'a> Recovery<'a> {
             }
             Step::Delete { temporary, what, .. } => self.is_at(&temporary.path(), what.which),
             // What somebody has changed is not tried again: its tail is beside it.
-            Step::Append { .. } => Ok(!self.is_done(step)? && self.opened(step).is_ok()),
+            Step::Append { path, size, .. } => {
+                let short =
+                    || Ok(self.at(&path.path())?.is_none_or(|one| one.identity.size == *size));
+                let done = if back { short() } else { self.is_done(step) };
+                Ok(!done? && self.opened(step).is_ok())
+            }
             Step::Touch { .. } => Ok(false),
         };
         // Invariant 3.
@@ -241,15 +257,17 @@ impl<'a> Recovery<'a> {
     /// All that a step that is done has replaced or removed is still there.
     fn is_undoable(&self) -> bool {
         let kept = |step: &Step| match step {
-            Step::Put { temporary, target, made, replaces: Some(old) } => Ok(!self
+            Step::Put { temporary, target, made, replaces: Some(old), .. } => Ok(!self
                 .is_at(&target.path(), *made)?
                 || self.is_at(&temporary.path(), old.which)?),
             Step::Delete { path, temporary, what } => Ok(self.is_at(&path.path(), what.which)?
                 || self.is_at(&temporary.path(), what.which)?),
             _ => Ok::<_, io::Error>(true),
         };
-        // What cannot be looked at fails when it is to be put back.
-        !self.pending.past && self.pending.steps.iter().all(|step| kept(step).unwrap_or(true))
+        // What cannot be looked at fails when it is to be put back. Where there is no other way,
+        // the rest is put back.
+        let kept = || self.pending.steps.iter().all(|step| kept(step).unwrap_or(true));
+        !self.pending.past && (!is_redoable(self.pending) || kept())
     }
 
     fn facts(&self, path: &Path) -> io::Result<Option<Facts>> {
@@ -314,8 +332,14 @@ impl<'a> Recovery<'a> {
             return Ok(false);
         }
         match step {
-            Step::Put { temporary, target, made, replaces } => {
-                self.put(&temporary.path(), &target.path(), *made, replaces.as_ref())
+            Step::Put { temporary, target, made, replaces, rights } => {
+                let (temporary, target) = (temporary.path(), target.path());
+                if let (Some([old, _]), Some(seen)) = (rights, replaces)
+                    && self.is_at(&temporary, *made)?
+                {
+                    self.carry_rights(&target, seen.which, old, &temporary)?;
+                }
+                self.put(&temporary, &target, *made, replaces.as_ref())
             }
             Step::Delete { path, temporary, what } => {
                 let (path, temporary) = (path.path(), temporary.path());
@@ -433,16 +457,30 @@ impl<'a> Recovery<'a> {
 
     /// Somebody else has the name by now.
     fn lay_beside(&mut self, temporary: &Path, target: &Path) -> io::Result<bool> {
-        let aside = beside(target, self.pending.head.number);
-        self.beneath.rename(temporary, &aside, RenameFlags::NOREPLACE)?;
+        let aside = self.name_beside(temporary, target)?;
         let kept = host::beside_in_words(&aside, target, true);
         Err(io::Error::other(format!("it was changed meanwhile, the image's is {kept}")))
+    }
+
+    /// Gives what is at `temporary` a name beside `path` that nothing has.
+    fn name_beside(&self, temporary: &Path, path: &Path) -> io::Result<PathBuf> {
+        let number = self.pending.head.number;
+        let mut taken = io::ErrorKind::AlreadyExists.into();
+        for n in 0..BESIDES_MAX {
+            let aside = beside(path, number.wrapping_add(n));
+            match self.beneath.rename(temporary, &aside, RenameFlags::NOREPLACE) {
+                Ok(()) => return Ok(aside),
+                Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => taken = problem,
+                Err(problem) => return Err(problem),
+            }
+        }
+        Err(taken)
     }
 
     /// Whether there is anything for `remove_old`.
     fn old_is_left(&self) -> bool {
         let left = |step: &Step| match step {
-            Step::Put { temporary, target, made, replaces: Some(old) } => Ok(self
+            Step::Put { temporary, target, made, replaces: Some(old), .. } => Ok(self
                 .is_at(&target.path(), *made)?
                 && self.is_at(&temporary.path(), old.which)?),
             Step::Delete { temporary, what, .. } => self.is_at(&temporary.path(), what.which),
@@ -463,7 +501,7 @@ impl<'a> Recovery<'a> {
 
     fn remove_old_of(&mut self, step: &Step) -> io::Result<()> {
         let (temporary, path, old) = match step {
-            Step::Put { temporary, target, made, replaces: Some(old) }
+            Step::Put { temporary, target, made, replaces: Some(old), .. }
                 if self.is_at(&target.path(), *made)? =>
             {
                 (temporary, target, old)
@@ -480,15 +518,13 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Somebody has changed the old one since it was replaced or removed: it gets a name.
+    /// Somebody has changed what was taken from its name: it gets another.
     fn name_old(&mut self, temporary: &Path, path: &Path) {
-        let aside = beside(path, self.pending.head.number);
-        let renamed = self.beneath.rename(temporary, &aside, RenameFlags::NOREPLACE);
-        let (aside, why) = match renamed {
-            Ok(()) => (aside, String::new()),
+        let (aside, why) = match self.name_beside(temporary, path) {
+            Ok(aside) => (aside, String::new()),
             Err(problem) => (temporary.to_owned(), format!(" ({})", reason(&problem))),
         };
-        let line = "was changed after it had been replaced or removed, and is";
+        let line = "was changed after the write-back had been killed, or just before, and is";
         self.told.lines.push(format!("{} {line} {}{why}", path.display(), aside.display()));
     }
 
@@ -507,6 +543,9 @@ impl<'a> Recovery<'a> {
         for step in steps.iter().filter(|step| !is_touch(step)).rev() {
             self.one(step, Recovery::step_back);
         }
+        if !self.pending.going {
+            self.name_new();
+        }
         self.sync_directories();
         self.then(Pending::let_go_of_new, Recovery::remove_new);
         // Directories change with what is in them.
@@ -517,10 +556,18 @@ impl<'a> Recovery<'a> {
 
     fn step_back(&mut self, step: &Step) -> io::Result<bool> {
         match step {
-            Step::Put { temporary, target, made, replaces } => {
+            Step::Put { temporary, target, made, replaces, rights } => {
                 let (temporary, target) = (temporary.path(), target.path());
                 if !self.is_at(&target, *made)? {
-                    return Ok(false);
+                    return match replaces {
+                        Some(old) if self.is_at(&temporary, old.which)? => {
+                            self.name_again(&temporary, &target)
+                        }
+                        _ => Ok(false),
+                    };
+                }
+                if let Some([_, new]) = rights {
+                    self.carry_rights(&target, *made, new, &temporary)?;
                 }
                 let flags = match replaces {
                     Some(_) => RenameFlags::EXCHANGE,
@@ -534,8 +581,7 @@ impl<'a> Recovery<'a> {
                 if !self.is_at(&temporary, what.which)? {
                     return Ok(false);
                 }
-                self.beneath.rename(&temporary, &path, RenameFlags::NOREPLACE)?;
-                Ok(true)
+                self.name_again(&temporary, &path)
             }
             Step::Append { path, what, size, before, after, .. } => {
                 let path = path.path();
@@ -558,6 +604,48 @@ impl<'a> Recovery<'a> {
                 let directory = self.at(&path)?.is_some_and(|found| found.directory);
                 let before = if directory { *before } else { before.but_for_others(after, &now) };
                 self.set(&path, &before).map(|()| true)
+            }
+        }
+    }
+
+    /// What is old gets its name, or where somebody has taken that meanwhile, one beside it.
+    fn name_again(&self, temporary: &Path, path: &Path) -> io::Result<bool> {
+        match self.beneath.rename(temporary, path, RenameFlags::NOREPLACE) {
+            Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => {
+                let aside = self.name_beside(temporary, path)?;
+                let kept = host::beside_in_words(&aside, path, true);
+                Err(io::Error::other(format!("it was made anew meanwhile, the old one is {kept}")))
+            }
+            other => other.map(|()| true),
+        }
+    }
+
+    /// Whether somebody has written to what was made, or put something into it, since the manifest
+    /// was ready.
+    fn is_written_to(&self, path: &Path) -> io::Result<bool> {
+        let mut open = vec![path.to_owned()];
+        while let Some(path) = open.pop() {
+            let Some(found) = self.at(&path)? else { continue };
+            if found.identity.modified_ns > self.pending.written_ns {
+                return Ok(true);
+            }
+            if found.directory {
+                open.extend(self.beneath.names(&path)?.iter().map(|name| path.join(name)));
+            }
+        }
+        Ok(false)
+    }
+
+    /// What somebody has written to of what was made gets a name. Who is killed while it goes
+    /// changes it, too: so that is before it.
+    fn name_new(&mut self) {
+        for step in &self.pending.steps {
+            let Step::Put { temporary, target, made, .. } = step else { continue };
+            let temporary = temporary.path();
+            // What cannot be looked at cannot be removed, and is told then.
+            let there = self.is_at(&temporary, *made).unwrap_or(false);
+            if there && self.is_written_to(&temporary).unwrap_or(false) {
+                self.name_old(&temporary, &target.path());
             }
         }
     }
@@ -613,6 +701,28 @@ impl<'a> Recovery<'a> {
                 _ => {}
             }
         }
+    }
+
+    /// What somebody has changed of the rights of the object at `path` since they were `before`,
+    /// its `heir` gets, too, which is about to take its name.
+    fn carry_rights(
+        &self,
+        path: &Path,
+        which: (u64, u64),
+        before: &Rights,
+        heir: &Path,
+    ) -> io::Result<()> {
+        let Some(now) = self.facts(path)?.filter(|_| self.is_at(path, which).unwrap_or(false))
+        else {
+            return Ok(());
+        };
+        if (now.mode, now.uid, now.gid) == *before {
+            return Ok(());
+        }
+        let Some(held) = self.beneath.hold_if_there(heir)? else { return Ok(()) };
+        let (ours, (mode, uid, gid)) = (Facts::of(held.found()), *before);
+        let last = Facts { mode, uid, gid, ..now };
+        held.set_facts(&ours.but_for_others(&last, &now))
     }
 
     /// Sets attributes, durably as far as the object can be opened.

@@ -1,8 +1,9 @@
 //! Makes the steps of a manifest from a plan.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::HostIdentity;
+use husk_proto::fs::{HostIdentity, Rights};
 
 use super::beneath::Beneath;
 use super::commit::old_must_stay;
@@ -127,8 +128,9 @@ fn steps(
             continue;
         }
         let replaces = put.replaces.map(|old| seen(beneath, plan, &target, Seen::of(&old)));
+        let rights = replaces.and_then(|_| rights(beneath, [&target, &made.temporary]));
         let (target, made) = (Text::of(&target), made.which);
-        steps.push(Step::Put { temporary, target, made, replaces });
+        steps.push(Step::Put { temporary, target, made, replaces, rights });
     }
     if kept.durable {
         for (delete, temporary) in plan.deletes.iter().zip(goings) {
@@ -149,6 +151,15 @@ fn seen(beneath: &Beneath, plan: &Plan, path: &Path, expected: Seen) -> Seen {
     let now = beneath.identity(path).ok().flatten().map(|found| Seen::of(&found));
     let seen = now.filter(|now| now.which == expected.which).unwrap_or(expected);
     Seen { below: plan.below.get(path).copied(), ..seen }
+}
+
+/// Of what is at these places; a symlink has none.
+fn rights(beneath: &Beneath, paths: [&Path; 2]) -> Option<[Rights; 2]> {
+    let one = |path| {
+        let found = beneath.found(path).ok().flatten().filter(|found| !found.is_symlink())?;
+        Some((found.mode() & 0o7777, found.uid(), found.gid()))
+    };
+    Some([one(paths[0])?, one(paths[1])?])
 }
 
 fn grown(put: &Put, old: &HostIdentity, tail: &Tail) -> Step {

@@ -34,6 +34,7 @@ mod leftovers;
 mod many;
 mod merged;
 mod power;
+mod recovered;
 mod swapped;
 mod synced;
 use crate::image;
