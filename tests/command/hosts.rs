@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use husk_tests::tree::Tree;
 use husk_tests::{Outcome, Run, process};
 
-use crate::nodes::project;
+use crate::nodes::{AGENTS, children, project};
 use crate::{LIMIT, run, said};
 use host::{Host, until};
 
@@ -252,6 +252,40 @@ HUSK_NODE=1 /bin/echo here";
 }
 
 /// The host does not answer, and nobody knows yet whether it has the same program.
+/// Changes of names and attributes, each of which fails if it is made twice.
+const CHANGES: &str = "use Fcntl;
+for (1..500) {
+    mkdir 'd' or die \"mkdir $!\";
+    sysopen F, 'd/f', O_CREAT | O_EXCL | O_WRONLY, 0400 or die \"create $!\"; close F;
+    link 'd/f', 'g' or die \"link $!\"; rename 'g', 'd/g' or die \"rename $!\";
+    chmod 0600, 'd/f' or die \"chmod $!\"; truncate 'd/f', 9 or die \"truncate $!\";
+    symlink 'to', 'g' or die \"symlink $!\"; unlink 'g' or die \"unlink $!\";
+    unlink \"d/$_\" or die \"unlink $!\" for 'f', 'g'; rmdir 'd' or die \"rmdir $!\";
+}
+print 'through'";
+
+#[test]
+fn changes_of_a_program_there_are_made_once_whenever_the_agent_is_killed() {
+    let Some(host) = Host::new("hosts-once") else { return };
+    let work = host.scratch.fresh("work");
+    fs::write(work.join("changes.pl"), CHANGES).expect("a file");
+    let script = "HUSK_NODE=1 perl changes.pl; ls";
+    let command = host.command(&["--on", "h"], &["sh", "-c", script]);
+    let mut running = Run::start(command, &work, host.scratch.path());
+    let mut killed = 0;
+    while killed < AGENTS && !running.ended() {
+        for agent in children(running.pid(), "husk: home") {
+            killed += u32::from(process::kill(agent));
+        }
+        // The session takes a while to begin, and the program runs longer than that.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let outcome = running.wait(LIMIT).expect("it ends");
+    assert_eq!(outcome.stdout, b"throughchanges.pl\n", "{}", outcome.shown());
+    assert_eq!(programs(&outcome), 1, "{}", outcome.shown());
+    assert!(killed > 2, "{killed}");
+}
+
 #[test]
 fn programs_that_are_not_compared_yet_run_here_unless_the_host_is_named() {
     let Some(host) = Host::new("hosts-unknown") else { return };

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 /// Files of the project that is built.
 const FILES: u32 = 24;
+/// Agents of a run that are killed: far fewer than are replaced.
+pub const AGENTS: u32 = 40;
 /// Runs a command on node 1, by way of a shell on node 0. Natively that changes nothing.
 const ON_NODE_1: &str = "HUSK_NODE=1 exec \"$@\"";
 
@@ -281,7 +283,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Children of `of` that call themselves `name`.
-fn children(of: i32, name: &str) -> Vec<i32> {
+pub fn children(of: i32, name: &str) -> Vec<i32> {
     let path = format!("/proc/{of}/task/{of}/children");
     let children = fs::read_to_string(path).unwrap_or_default();
     let numbers = children.split_ascii_whitespace().filter_map(|number| number.parse().ok());
@@ -432,7 +434,7 @@ sort log | uniq -c | awk '$1 != 1' >&2; wc -l < log; ls";
     let mut running =
         Run::start(husk(&["--nodes", "2"], &["bash", "-c", script]), &work, scratch.path());
     let mut killed = 0;
-    while !running.ended() {
+    while killed < AGENTS && !running.ended() {
         for agent in children(running.pid(), "husk: home") {
             killed += u32::from(process::kill(agent));
         }
