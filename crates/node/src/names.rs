@@ -9,6 +9,7 @@ use husk_wire::record::{self, AttributeCall, Entry, Grant, Identity, Step, Wants
 use husk_wire::text::{Bytes, List, Name};
 use husk_wire::{Failure, Header, message, reply, request};
 
+use crate::CALL_BYTES_MAX;
 use crate::agent::{Agent, Handled, Who, changed, inode, object, put, time};
 use crate::bytes::{NUMBERS_END, OPEN_FLAGS};
 use crate::once::Once;
@@ -16,6 +17,9 @@ use crate::serve::failure;
 
 /// Entries on a page of a listing.
 const PAGE_ENTRIES: usize = 256;
+/// Bytes of a page, but for its last entry; and of an entry beside its name, at most.
+const PAGE_BYTES: usize = CALL_BYTES_MAX - (8 << 10);
+const ENTRY_BYTES: usize = 160;
 /// Longest value, or list of names, of extended attributes.
 const VALUE_BYTES: usize = 64 << 10;
 /// In the flags of what sets an attribute: from now on those of the image count.
@@ -75,10 +79,11 @@ impl Agent {
     /// A page of names.
     pub fn list(&mut self, header: &Header, asked: request::ListNames, room: &mut [u8]) -> Handled {
         let dir = self.directory(asked.directory)?;
-        let mut found: Vec<(Vec<u8>, Inode, u64)> = Vec::new();
+        let (mut found, mut bytes) = (Vec::<(Vec<u8>, Inode, u64)>::new(), 0);
         let listed = self.direct().list(dir, asked.cookie, &mut |entry| {
+            bytes += entry.name.len() + ENTRY_BYTES;
             found.push((entry.name.to_vec(), entry.inode, entry.next));
-            found.len() < PAGE_ENTRIES
+            found.len() < PAGE_ENTRIES && bytes < PAGE_BYTES
         });
         listed.map_err(failure)?;
         let cookie = found.last().map_or(asked.cookie, |last| last.2);

@@ -552,3 +552,31 @@ fn a_change_whose_record_had_to_go_unheard_is_not_made_again_and_those_that_were
     assert_eq!(makes(&mut desk, &name(103), 103, true), exists);
     assert_eq!(makes(&mut desk, &name(7), 7, true), exists, "its next life begins anew");
 }
+
+#[test]
+fn a_directory_of_the_longest_names_is_listed_in_pages_that_fit() {
+    const NAMES: usize = 300;
+    let mut desk = Desk::new();
+    makes(&mut desk, "long", 900, false).expect("made");
+    let root = desk.root;
+    let dir = desk.agent.direct().lookup(root, b"long").expect("it is there").inode;
+    for n in 0..NAMES {
+        let name = format!("{n:0255}");
+        let made =
+            desk.agent.direct().create(&everything(), dir, name.as_bytes(), Node::File(0o600));
+        made.expect("made");
+    }
+    let (mut cookie, mut seen) = (0, 0);
+    loop {
+        let asked = request::ListNames { directory: object(dir), cookie, change: 0 };
+        let (header, body) =
+            desk.raw(&whole::<message::ListNames>(1, 0, &asked), false).expect("one");
+        let said = decode_reply::<message::ListNames>(&header, &body).expect("of this kind");
+        let page = said.expect("a page");
+        if page.entries.is_empty() {
+            break;
+        }
+        (cookie, seen) = (page.cookie, seen + page.entries.len());
+    }
+    assert_eq!(seen, NAMES);
+}
