@@ -135,3 +135,60 @@ fn of_two_images_over_one_tree_each_tells_what_the_other_wrote_and_nothing_is_lo
     assert_eq!(own, "one-2\none-2\none-2\none-2\ntwo-2\n", "{all}");
     assert_eq!(text(&bash("cat d/both.husk-* both.husk-* new.husk-* | sort -u").stdout), "two-2\n");
 }
+
+/// A user could not give it back to root.
+#[test]
+fn what_root_has_taken_over_meanwhile_stays_roots_and_the_images_is_beside() {
+    if against_native() || !rustix::process::getuid().is_root() {
+        return;
+    }
+    let (images, user) = (Images::new("taken-over"), Some(65534));
+    // Where they may go.
+    let theirs = std::env::temp_dir().join(format!("husk-taken-{}", std::process::id()));
+    fs::create_dir(&theirs).expect("a directory");
+    let give = |path: &std::path::Path, user| {
+        std::os::unix::fs::chown(path, user, user).expect("given away");
+    };
+    give(&theirs, user);
+    let tree = theirs.join("tree");
+    fs::create_dir(&tree).expect("a directory");
+    give(&tree, user);
+    for name in ["written", "appended", "removed"] {
+        fs::write(tree.join(name), "host\n").expect("a file");
+        give(&tree.join(name), user);
+    }
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let as_user = |arguments: &[&str]| {
+        let to_user = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--", husk];
+        let words: Vec<_> = to_user.into_iter().chain(arguments.to_vec()).collect();
+        let mut command = images.command("setpriv", &words);
+        command.env("HUSK_IMAGES", theirs.join("husk")).env("HOME", &theirs).current_dir(&tree);
+        command.output().expect("setpriv")
+    };
+    let up = as_user(&["up", "ci", "--memory", "64M"]);
+    assert!(up.status.success(), "{}", shown(&up));
+    let script = "echo image > written; echo image >> appended; rm removed";
+    let done = as_user(&["exec", "ci", "--", "sh", "-c", script]);
+    assert!(done.status.success(), "{}", shown(&done));
+    for name in ["written", "appended", "removed"] {
+        give(&tree.join(name), Some(0));
+    }
+    for verb in ["sync", "down"] {
+        let output = as_user(&[verb, "ci"]);
+        let said = text(&output.stderr);
+        for name in ["written", "appended", "removed"] {
+            let line = format!("/tree/{name} was given to user 0 on the host meanwhile");
+            let lines = said.lines().filter(|one| one.contains(&line));
+            assert_eq!(lines.count(), 1, "{verb}, {name}: {}", shown(&output));
+            assert_eq!(fs::read_to_string(tree.join(name)).expect("it is there"), "host\n");
+        }
+        let beside =
+            fs::read_dir(&tree).expect("it is there").map(|one| one.expect("a name").path());
+        let beside = beside.filter(|path| path.to_string_lossy().contains(".husk-"));
+        let mut texts: Vec<_> =
+            beside.map(|path| fs::read_to_string(path).expect("a file")).collect();
+        texts.sort();
+        assert_eq!(texts, ["host\nimage\n", "image\n"], "{}", shown(&output));
+    }
+    fs::remove_dir_all(&theirs).expect("it goes");
+}

@@ -305,7 +305,7 @@ impl<'a, S: Source> Scan<'a, S> {
         let ledger = self.ledger;
         for (path, known) in ledger.children(path) {
             if !known.aside && !here.contains(path.file_name().unwrap_or_default()) {
-                self.removed(path, known.identity);
+                self.removed(path, known.identity, known.rights);
             }
         }
         for name in &names {

@@ -32,7 +32,12 @@ impl<S: Source> Scan<'_, S> {
         let found = found.ok().flatten().map(|found| found.identity);
         let status = found.map(|found| found.changed_ns);
         let untouched = |expected: &HostIdentity| status == Some(expected.changed_ns);
-        if let Some(expected) = expected.filter(|one| trouble.is_none() && !untouched(one)) {
+        let known = expected.filter(|one| trouble.is_none() && !untouched(one));
+        let taken = known.zip(found).and_then(|(_, found)| {
+            let before = self.rights_before(&target, &found, &put.object.attributes);
+            self.taken_over(&target, before)
+        });
+        if let Some(expected) = known.filter(|_| taken.is_none()) {
             self.merge_or_note(&target, &expected, &mut put.object.attributes);
         }
         if trouble.is_some() && self.has_all_of(&put.object, &target, expected, found) {
@@ -40,8 +45,9 @@ impl<S: Source> Scan<'_, S> {
             if let Some(expected) = expected {
                 self.merge_or_note(&target, &expected, &mut put.object.attributes);
             }
-        } else if let Some(trouble) = trouble {
-            match (self.by_rule(&put, &target), found) {
+        } else if let Some(trouble) = taken.clone().or(trouble) {
+            let rule = if taken.is_none() { self.by_rule(&put, &target) } else { None };
+            match (rule, found) {
                 (Some(Verdict::Host), _) => return,
                 (Some(Verdict::Image), found) => put.replaces = found,
                 (Some(Verdict::ImageIsNewer), Some(found)) => {

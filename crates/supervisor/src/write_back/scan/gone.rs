@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::Errno;
-use husk_proto::fs::HostIdentity;
+use husk_proto::fs::{HostIdentity, Rights};
 
 use super::seen::Seen;
 use super::{Scan, Whiteout};
@@ -18,18 +18,23 @@ use crate::write_back::{Source, derived, host, reason};
 impl<S: Source> Scan<'_, S> {
     pub(super) fn deleted(&mut self, dir: &Path, whiteout: &Whiteout) -> Result<(), Errno> {
         let identity = self.source.host_identity(whiteout.origin)?;
-        self.removed(&dir.join(&whiteout.name), identity);
+        let before = self.source.origin_rights(whiteout.origin)?;
+        self.removed(&dir.join(&whiteout.name), identity, Some(before));
         Ok(())
     }
 
-    /// The image has no `path` any more, where the host had `identity`.
-    pub(super) fn removed(&mut self, path: &Path, identity: HostIdentity) {
+    /// The image has no `path` any more, where the host had `identity` with these rights.
+    pub(super) fn removed(&mut self, path: &Path, identity: HostIdentity, before: Option<Rights>) {
         let glance = match self.beneath.glance(path) {
             Ok(None) => return,
             Ok(Some(found)) => found,
             Err(problem) => return self.fail(path, &reason(&problem)),
         };
-        let Some(trouble) = self.tampered(path, identity, glance) else {
+        let changed = glance.identity.changed_ns != identity.changed_ns;
+        let taken = |scan: &Self| changed.then(|| scan.taken_over(path, before)).flatten();
+        let tampered = self.tampered(path, identity, glance);
+        let is_changed = tampered.is_some();
+        let Some(trouble) = tampered.or_else(|| taken(self)) else {
             return self.plan.deletes.push(Delete { path: path.to_owned(), identity });
         };
         if derived::is_shared_memory(self.beneath, path) {
@@ -40,7 +45,7 @@ impl<S: Source> Scan<'_, S> {
         self.conflict(path, Wanted::Removal, &trouble, &outcome);
         let found = glance.identity;
         let same = (found.device, found.inode) == (identity.device, identity.inode);
-        let below = same && self.beneath.is_directory(path);
+        let below = is_changed && same && self.beneath.is_directory(path);
         if below && let Err(problem) = self.older_below(path) {
             self.fail(path, &reason(&problem));
         }

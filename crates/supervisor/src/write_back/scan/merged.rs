@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity, Rights};
 
+use rustix::process::geteuid;
+
 use super::Scan;
 use crate::write_back::beneath::object_of;
 use crate::write_back::extended::{self, Extended, Settling};
@@ -76,7 +78,7 @@ impl<S: Source> Scan<'_, S> {
 
     /// The rights of the object `found` at `path` as the last write-back has put it there, or as
     /// the image first saw it. `None`: it is another one, which has rights of its own.
-    fn rights_before(
+    pub(super) fn rights_before(
         &mut self,
         path: &Path,
         found: &HostIdentity,
@@ -92,6 +94,15 @@ impl<S: Source> Scan<'_, S> {
             let imported = self.source.host_identity(origin).ok()?;
             (which(&imported) == which(found)).then(|| self.source.origin_rights(origin).ok())?
         })
+    }
+
+    /// Whether somebody has given the object at `path`, which had these rights, to another user and
+    /// this one could not give it back: it is that user's, and stays. In words.
+    pub(super) fn taken_over(&self, path: &Path, before: Option<Rights>) -> Option<String> {
+        let (user, (_, owner, _)) = (geteuid(), before?);
+        let there = self.beneath.found(path).ok().flatten()?.uid();
+        let taken = !user.is_root() && there != owner && there != user.as_raw();
+        taken.then(|| format!("was given to user {there} on the host meanwhile"))
     }
 
     /// The same; where both have, the image's count, and a line says so.
