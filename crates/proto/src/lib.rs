@@ -40,6 +40,7 @@ pub mod fetch;
 pub mod flight;
 pub mod fs;
 pub mod image;
+pub mod loads;
 pub mod lock;
 pub mod namespace;
 pub mod operation;

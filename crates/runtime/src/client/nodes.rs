@@ -36,6 +36,11 @@ impl ThreadClient {
         self.with_open(|served| served.services().next_node_turn()).unwrap_or(0)
     }
 
+    /// Whether a process supervises this `husk run`.
+    pub fn is_supervisor(&mut self, pid: u32) -> bool {
+        self.with_open(|served| served.services().home_pid() == pid).unwrap_or(false)
+    }
+
     /// What a program takes along to another node: how many of `numbers`, its directory's path if
     /// that is in a tree, and its umask.
     pub fn takes_along<'a>(

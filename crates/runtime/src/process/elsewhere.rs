@@ -21,14 +21,15 @@ use crate::clock;
 use crate::facts::{self, facts};
 use crate::memory;
 use crate::process::limits;
+use crate::process::loads;
 use crate::process::placement;
 use crate::thread::Thread;
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::proc::put_decimal;
-use husk_abi::{Errno, PATH_MAX, SPREAD, nr};
-use husk_host::{calls, syscall};
+use husk_abi::{Errno, PATH_MAX, SPREAD};
+use husk_host::calls;
 use husk_proto::place::Policy;
 use husk_runtime::entry::{Joined, Newcomer, Text, joined, letter};
 use husk_runtime::handover::{self, GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PLAIN};
@@ -141,7 +142,7 @@ pub fn chosen(thread: &mut Thread, nodes: u16, asked: Option<u64>) -> Option<u16
     let node = match (asked, placement::over_nodes(thread.client.place_rule())) {
         (Some(node), _) => node,
         (None, Policy::Stay) => 0,
-        (None, _) if !has_siblings() => 0,
+        (None, _) if !loads::has_siblings(thread) => 0,
         (None, Policy::Random) => {
             let seed = clock::now_ns() as u64 ^ u64::from(calls::getpid()) << 32;
             (seed.wrapping_mul(SPREAD) >> 32) % u64::from(nodes)
@@ -149,26 +150,6 @@ pub fn chosen(thread: &mut Thread, nodes: u16, asked: Option<u64>) -> Option<u16
         (None, _) => thread.client.next_node_turn() % u64::from(nodes),
     };
     u16::try_from(node).ok().filter(|node| (1..nodes).contains(node))
-}
-
-/// Whether its parent has other children that run: jobs beside each other are spread, one after the
-/// other they stay. A host that does not say counts as yes.
-pub(super) fn has_siblings() -> bool {
-    // SAFETY: no memory is involved.
-    let parent = unsafe { syscall(nr::getppid, [0; 6]) } as u32;
-    let mut digits = [0; 10];
-    let length = put_decimal(&mut digits, parent);
-    let (mut room, number) = ([0; 64], &digits[..length]);
-    let mut text = Text::new(&mut room);
-    text.put(b"/proc/").put(number).put(b"/task/").put(number).put(b"/children\0");
-    let Some(path) = text.whole().and_then(|path| CStr::from_bytes_with_nul(path).ok()) else {
-        return true;
-    };
-    let Ok(fd) = calls::open(path) else { return true };
-    let mut children = [0; 64];
-    let got = calls::pread(fd, &mut children, 0).unwrap_or(0);
-    calls::close(fd);
-    children[..got].iter().filter(|byte| **byte == b' ').count() > 1
 }
 
 /// All that the other node has given.

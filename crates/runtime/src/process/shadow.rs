@@ -1,7 +1,7 @@
 //! An exec whose program runs on another host: this process becomes its shadow.
 //!
 //! ```text
-//!   exec on node 0 ── may go? ──► whose turn? ──► starter of that host: same program, room?
+//!   exec on node 0 ── may go? ──► most room? ──► starter of that host: same program, a place?
 //!        ──► pipes are the host's from now on ──► execve(husk, as a shadow), the talk with the
 //!            starter as its standard input
 //! ```
@@ -10,15 +10,16 @@
 //! directory of a tree, with nothing open but the three standard descriptors, of which the first
 //! gives nothing (`/dev/null`, or a pipe that has ended), and what `husk run` was started with. So
 //! whoever could take tokens of a jobserver, or the input of somebody else, stays. It goes if its
-//! parent has other children that run, and by turns; `HUSK_NODE` says otherwise.
+//! parent has other children that run, and where most room is; `HUSK_NODE` says otherwise.
 //!
 //! Invariants
 //! 1. Where anything is in the way nothing has happened, and it runs here. A host that `HUSK_NODE`
 //!    names may take longer: a program that is new there is compared first.
 //! 2. An image without other hosts pays for a look at one word.
 
-use crate::process::elsewhere::{self, ASKED_PATIENCE_S, NUMBERS_MAX};
+use crate::process::elsewhere::{ASKED_PATIENCE_S, NUMBERS_MAX};
 use crate::process::exec::{area, copy_words, count, start_natively};
+use crate::process::loads;
 use crate::thread::Thread;
 use core::ffi::CStr;
 use husk_abi::proc::put_decimal;
@@ -31,6 +32,8 @@ use husk_runtime::reach::{Descriptor, PATIENCE_S, connect, send};
 
 /// Nodes of other hosts have numbers from this on; an image that has some says so many more.
 pub const AFAR: u16 = 0x100;
+/// Most hosts that a program asks for a place.
+const ASKED_MAX: u32 = 2;
 /// What shadows are called.
 const SHADOW: &CStr = c"husk: shadow";
 /// Words before the program's own.
@@ -57,7 +60,11 @@ pub fn become_shadow(
     envp: usize,
 ) -> Option<()> {
     let (mut numbers, mut place) = ([0; NUMBERS_MAX], [0; PATH_MAX]);
-    if asked == Some(0) || !may_go(thread, program, path.to_bytes()) {
+    if !may_go(thread, program, path.to_bytes()) {
+        return None;
+    }
+    if asked == Some(0) {
+        loads::note(thread, 0);
         return None;
     }
     let along = thread.client.takes_along(&mut numbers, &mut place);
@@ -68,8 +75,7 @@ pub fn become_shadow(
     if here.is_empty() || !standard || !spoken || (numbers.contains(&0) && !is_silent()) {
         return None;
     }
-    let host = chosen(thread, u64::from(nodes - AFAR), asked)?;
-    let talk = ask(thread, host, path.to_bytes(), asked.is_some())?;
+    let talk = placed(thread, u64::from(nodes - AFAR), asked, path.to_bytes())?;
     let (mut digits, mut here_room) = ([0; 11], [0; PATH_MAX + 1]);
     put_decimal(first_ten(&mut digits), umask);
     let umask = CStr::from_bytes_until_nul(&digits).ok()?;
@@ -135,14 +141,30 @@ fn is_silent() -> bool {
     }
 }
 
-/// Which of `hosts` other hosts, counted from 1.
-fn chosen(thread: &mut Thread, hosts: u64, asked: Option<u64>) -> Option<u64> {
-    let host = match asked {
-        Some(host) => host,
-        None if elsewhere::has_siblings() => thread.client.next_node_turn() % (hosts + 1),
-        None => 0,
-    };
-    Some(host).filter(|host| (1..=hosts).contains(host))
+/// A place on another host: of `hosts`, the one that is `asked` for, else one with more room than
+/// this one has, if jobs run beside each other. `None`: it runs here.
+fn placed(thread: &mut Thread, hosts: u64, asked: Option<u64>, path: &[u8]) -> Option<Descriptor> {
+    if let Some(host) = asked {
+        let talk = ask(thread, host, path, true)?;
+        loads::note(thread, host);
+        return Some(talk);
+    }
+    if !loads::has_siblings(thread) {
+        return None;
+    }
+    let mut refused = 0;
+    for _ in 0..ASKED_MAX {
+        let host = loads::take_turn(thread, refused);
+        if !(1..=hosts).contains(&host) {
+            return None;
+        }
+        if let Some(talk) = ask(thread, host, path, false) {
+            return Some(talk);
+        }
+        refused |= 1 << host;
+    }
+    loads::note(thread, 0);
+    None
 }
 
 /// Asks the starter of `host` for a place, and waits for it if the host was `named`; the talk goes

@@ -28,6 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::hosts::account::{self, Account};
 use crate::hosts::apart::Apart;
+use crate::hosts::loads;
 use crate::hosts::starter::{self, Told};
 use crate::hosts::{HOSTS_MAX, MEMORY_BYTES, SHADOW, socket_name, ssh};
 use crate::image::descriptors::inherited;
@@ -108,7 +109,7 @@ impl Hosts {
         let _ = std::fs::remove_file(&shadow);
         let made = std::os::unix::fs::symlink(own, shadow);
         // Who enters an image with a name brings its own descriptors.
-        let noted = made.and_then(|()| match log {
+        let noted = made.and_then(|()| loads::make(&home)).and_then(|()| match log {
             Some(_) => Ok(()),
             None => {
                 let mut apart = Apart::default();
@@ -171,7 +172,7 @@ impl Hosts {
             return refuse(&why, "take it down and up again");
         }
         self.sessions += 1;
-        let session = self.begin(host, AFAR + self.sessions).map_err(|problem| {
+        let session = self.begin(host, at, AFAR + self.sessions).map_err(|problem| {
             Failure::new(format!("cannot use {host}"), reason(&problem), "see `husk check`")
         })?;
         let place = Place { host: host.to_owned(), session: Some(session) };
@@ -193,12 +194,13 @@ impl Hosts {
         let _ = std::fs::remove_file(self.socket(at));
     }
 
-    fn begin(&self, host: &str, node: u16) -> io::Result<Session> {
+    fn begin(&self, host: &str, at: usize, node: u16) -> io::Result<Session> {
         let socket = self.new_socket(node);
         let _ = std::fs::remove_file(&socket);
         let listener = OwnedFd::from(UnixListener::bind(&socket)?);
         let told = Told {
             node,
+            number: at as u16 + 1,
             home: self.home.clone(),
             trees: self.trees.clone(),
             memory_bytes: MEMORY_BYTES,
@@ -242,6 +244,10 @@ impl Hosts {
                 },
                 other => other,
             };
+            if let News::Lost(_) = news {
+                // Its starter may have been killed.
+                loads::tell(&self.home, at + 1, 0);
+            }
             if let News::Failed(_) = news
                 && let Some(leaving) = self.leave_at(at)
             {
@@ -331,6 +337,7 @@ impl Hosts {
         let place = self.all.get_mut(at)?;
         let session = place.session.take()?;
         place.host.clear();
+        loads::tell(&self.home, at + 1, 0);
         Some(Leaving { socket, session })
     }
 

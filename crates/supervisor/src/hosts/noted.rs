@@ -51,13 +51,15 @@ pub struct Noted {
     known: Known,
     all: All,
     is_new: bool,
+    /// Where the starters of an image tell each other what they have found.
+    pub shared: Option<PathBuf>,
 }
 
 impl Noted {
     /// What earlier sessions have noted; rubbish is nothing.
     pub fn begin(known: Known) -> Noted {
         let all = read(&known);
-        Noted { known, all, is_new: false }
+        Noted { known, all, is_new: false, shared: None }
     }
 
     /// The compilers that were compared before.

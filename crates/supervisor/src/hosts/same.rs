@@ -11,14 +11,19 @@
 //! Not here: what a program opens by name while it runs (locales, plug-ins), except for headers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use object::Endianness;
 use object::elf::{DT_NEEDED, FileHeader64, PT_DYNAMIC, PT_INTERP};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
 use crate::digest::hex;
@@ -44,10 +49,18 @@ const HEADERS: [&str; 3] = ["/usr/include", "/usr/local/include", PARTS];
 const FILES_MAX: usize = 256;
 /// Largest file.
 const FILE_BYTES_MAX: u64 = 512 << 20;
+/// How long who looks at headers is waited for, between two looks; and how long what was found is
+/// of use to others.
+const LOCK_MAX: Duration = Duration::from_secs(5);
+const LOCK_LOOK: Duration = Duration::from_millis(10);
+const SHARED_MAX: Duration = Duration::from_secs(60);
 /// How deep the parts of compilers lie.
 const DEPTH_MAX: u32 = 4;
 /// How deep headers lie.
 const HEADERS_DEPTH_MAX: u32 = 16;
+
+/// A digest for each directory of headers.
+type Headers = BTreeMap<PathBuf, String>;
 
 /// The fingerprint of the program at `path`; `None`: it is none, or cannot be read.
 pub fn fingerprint(path: &Path, noted: &mut Noted) -> Option<String> {
@@ -68,17 +81,21 @@ fn of_program(path: &Path, noted: &mut Noted) -> Option<String> {
                 files.insert(part.clone(), noted.part(part, FILE_BYTES_MAX, &needs)?.digest);
             }
         }
-        files.extend(headers()?.iter().map(|(path, digest)| (path.clone(), digest.clone())));
+        files.extend(
+            headers(noted.shared.as_deref())?
+                .iter()
+                .map(|(path, digest)| (path.clone(), digest.clone())),
+        );
         noted.add_driver(path);
     }
-    Some(of_all(&files))
+    Some(of_all(files.iter()))
 }
 
-/// One digest of paths and what is there.
-fn of_all(files: &BTreeMap<PathBuf, String>) -> String {
+/// One digest of paths and what is there, in their order.
+fn of_all<'f>(files: impl Iterator<Item = (&'f (impl AsRef<OsStr> + 'f), &'f String)>) -> String {
     let mut all = Sha256::new();
     for (path, digest) in files {
-        all.update(path.as_os_str().as_encoded_bytes());
+        all.update(path.as_ref().as_encoded_bytes());
         all.update([0]);
         all.update(digest);
     }
@@ -87,33 +104,65 @@ fn of_all(files: &BTreeMap<PathBuf, String>) -> String {
 
 /// A digest of each directory of headers; looked at once: who changes them during a session does so
 /// on their own account.
-fn headers() -> Option<&'static BTreeMap<PathBuf, String>> {
-    static FOUND: OnceLock<Option<BTreeMap<PathBuf, String>>> = OnceLock::new();
-    let find = || {
-        let mut found = BTreeMap::new();
-        for place in HEADERS.map(PathBuf::from).into_iter().filter(|place| place.exists()) {
-            let mut files = BTreeMap::new();
-            look_at_all(&place, HEADERS_DEPTH_MAX, &mut files)?;
-            found.insert(place, of_all(&files));
+fn headers(shared: Option<&Path>) -> Option<&'static Headers> {
+    static FOUND: OnceLock<Option<Headers>> = OnceLock::new();
+    FOUND.get_or_init(|| shared.map_or_else(find_headers, found_by_one)).as_ref()
+}
+
+fn find_headers() -> Option<Headers> {
+    let mut found = BTreeMap::new();
+    for place in HEADERS.map(PathBuf::from).into_iter().filter(|place| place.exists()) {
+        let mut files = BTreeMap::new();
+        look_at_all(&place, HEADERS_DEPTH_MAX, &mut files)?;
+        found.insert(place, of_all(files.iter()));
+    }
+    Some(found)
+}
+
+/// The same, looked at by one of several processes that begin at once. Who has looked notes it in
+/// file `shared`, and holds its lock meanwhile; one that holds it for long is not waited for.
+fn found_by_one(shared: &Path) -> Option<Headers> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let Ok(mut file) = options.open(shared) else { return find_headers() };
+    let until = Instant::now() + LOCK_MAX;
+    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() > until {
+            return find_headers();
         }
-        Some(found)
-    };
-    FOUND.get_or_init(find).as_ref()
+        thread::sleep(LOCK_LOOK);
+    }
+    let age = file.metadata().and_then(|found| found.modified()).map(|at| at.elapsed());
+    let is_new = age.is_ok_and(|age| age.is_ok_and(|age| age < SHARED_MAX));
+    let mut text = String::new();
+    if is_new
+        && file.read_to_string(&mut text).is_ok()
+        && let Ok(found) = serde_json::from_str(&text)
+    {
+        return Some(found);
+    }
+    let found = find_headers()?;
+    let text = serde_json::to_vec(&found).unwrap_or_default();
+    // What is not noted is looked for again.
+    let _ = file.set_len(0).and_then(|()| file.write_all_at(&text, 0));
+    Some(found)
 }
 
 /// What is below a directory: size and time of a file, which a package brings along; of a link,
 /// where it leads. `None`: not all can be looked at.
-fn look_at_all(place: &Path, depth: u32, files: &mut BTreeMap<PathBuf, String>) -> Option<()> {
+fn look_at_all(place: &Path, depth: u32, files: &mut BTreeMap<OsString, String>) -> Option<()> {
     for entry in fs::read_dir(place).ok()? {
-        let path = entry.ok()?.path();
-        let found = path.symlink_metadata().ok()?;
-        if found.is_dir() {
+        let entry = entry.ok()?;
+        let (path, kind) = (entry.path(), entry.file_type().ok()?);
+        if kind.is_dir() {
             look_at_all(&path, depth.checked_sub(1)?, files)?;
-        } else if found.is_symlink() {
+        } else if kind.is_symlink() {
             let target = fs::read_link(&path).ok()?;
-            files.insert(path, target.display().to_string());
+            files.insert(path.into(), target.display().to_string());
         } else {
-            files.insert(path, format!("{} {}.{}", found.len(), found.mtime(), found.mtime_nsec()));
+            let found = entry.metadata().ok()?;
+            let shown = format!("{} {}.{}", found.len(), found.mtime(), found.mtime_nsec());
+            files.insert(path.into(), shown);
         }
     }
     Some(())
@@ -215,7 +264,7 @@ mod tests {
         let at = |name: &str| place.path().join(name);
         let print = || {
             let mut files = BTreeMap::new();
-            look_at_all(place.path(), 2, &mut files).map(|()| of_all(&files))
+            look_at_all(place.path(), 2, &mut files).map(|()| of_all(files.iter()))
         };
         let mut seen = vec![print().unwrap()];
         let mut another = |what: &str| {
@@ -237,6 +286,23 @@ mod tests {
         another("a link");
         fs::create_dir_all(at("sys/deep/deeper")).unwrap();
         assert_eq!(print(), None, "deeper than is read");
+    }
+
+    #[test]
+    fn one_looks_at_headers_for_all_who_begin_at_once() {
+        let place = tempfile::tempdir().unwrap();
+        let shared = place.path().join("headers");
+        let found = found_by_one(&shared);
+        assert_eq!(found, find_headers());
+        let told = BTreeMap::from([(PathBuf::from("/a"), "digest".to_owned())]);
+        fs::write(&shared, serde_json::to_vec(&told).unwrap()).unwrap();
+        assert_eq!(found_by_one(&shared), Some(told), "another one's");
+        let file = File::options().write(true).open(&shared).unwrap();
+        file.set_modified(std::time::SystemTime::now() - 2 * SHARED_MAX).unwrap();
+        assert_eq!(found_by_one(&shared), found, "too old");
+        fs::write(&shared, "{").unwrap();
+        assert_eq!(found_by_one(&shared), found, "half of one");
+        assert_eq!(found_by_one(&place.path().join("none/headers")), found);
     }
 
     #[test]

@@ -9,14 +9,15 @@
 //!
 //! Invariants
 //! 1. Nothing is placed there that is not the same program on both hosts, byte for byte (`same`).
-//! 2. At most as many programs run there as keep its processors busy (`Waits`).
+//! 2. Programs here are told how many keep its processors busy (`Waits`), and choose by that; at
+//!    most `PLACES_MAX` run there for each processor.
 //! 3. When the other host is lost no request of it is served any more, no shadow waits, and
 //!    nothing new is placed there: what runs after that runs here.
 //! 4. The reader of frames waits for nothing; a guest that sends more than it may is cut off.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -35,12 +36,12 @@ use crate::hosts::account::{Account, Running, SEES, Spent};
 use crate::hosts::guest::{
     ALIVE_EVERY, ASKERS, CREDIT_BYTES, Hello, SILENCE_MAX, VERSION, Welcome, features, lock,
 };
+use crate::hosts::here::Here;
 use crate::hosts::job::{Fate, Job};
-use crate::hosts::known::{Known, identity};
-use crate::hosts::noted::Noted;
+use crate::hosts::known::Known;
 use crate::hosts::own::Own;
 use crate::hosts::stream::{Frame, Kind, put, take};
-use crate::hosts::{same, ssh};
+use crate::hosts::{loads, ssh};
 use crate::image::clock::exact_ns;
 use crate::named::{self, Name, SELF};
 use crate::nodes::Tree;
@@ -59,8 +60,13 @@ const PROCESSORS_MAX: u32 = 1 << 12;
 const COMPARE_MAX: Duration = Duration::from_secs(30);
 /// How long a program waits for that which may as well run here.
 const COMPARE_BRIEF: Duration = Duration::from_millis(50);
+/// The same for a compiler that an earlier session has compared: that does not take long again, and
+/// the first jobs of a build come all at once.
+const COMPARE_AGAIN: Duration = Duration::from_millis(500);
 /// How long a shadow may take to say what it stands for.
 const JOB_MAX: Duration = Duration::from_secs(10);
+/// What starters share of the headers here, beside the home's socket.
+const HEADERS: &str = "headers";
 /// So often it is looked whether copies are so still; each so many times also at host files.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const HOST_EVERY: u64 = 5;
@@ -82,6 +88,8 @@ pub const ENDS: u8 = b'E';
 pub struct Told {
     /// The number of its node.
     pub node: u16,
+    /// The number of its host.
+    pub number: u16,
     /// Where the agent of node 0 listens.
     pub home: PathBuf,
     /// The trees of node 0.
@@ -136,7 +144,6 @@ impl Waits {
 /// Which programs are the same, as far as is known.
 #[derive(Default)]
 struct Compared {
-    here: HashMap<PathBuf, (String, Option<String>)>,
     there: HashMap<PathBuf, Option<String>>,
     waiting: HashMap<u32, SyncSender<Option<String>>>,
     /// Those that are being compared.
@@ -146,18 +153,20 @@ struct Compared {
 /// What all threads share.
 struct Starter {
     host: String,
+    number: usize,
     to: Mutex<Option<ChildStdin>>,
     home: Vec<u8>,
     processors: u32,
     waits: Mutex<Waits>,
+    /// What was said last of its places.
+    places: AtomicU32,
     used: AtomicU32,
     next: AtomicU32,
     standing: Mutex<HashMap<u32, Standing>>,
     compared: Mutex<Compared>,
     /// Another program has been compared.
     has_compared: Condvar,
-    /// What is known of programs here.
-    noted: Mutex<Noted>,
+    here: Arc<Here>,
     heard: Mutex<Instant>,
     account: Mutex<Account>,
     /// What the guest keeps copies of; locked after `to`.
@@ -216,6 +225,7 @@ fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
     let told: Told = serde_json::from_str(told).map_err(|_| failed("no orders".to_owned()))?;
     let listener = rustix::stdio::stdin().try_clone_to_owned();
     let listener = listener.map_err(|problem| failed(reason(&problem)))?;
+    let here = Here::begin(Known::find(), told.home.with_file_name(HEADERS));
     let known = Known::find();
     let own = File::open(SELF).and_then(|file| Own::of(file, &known));
     let mut own = own.map_err(|problem| failed(reason(&problem)))?;
@@ -244,16 +254,18 @@ fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
     };
     let starter = Starter {
         host: host.to_owned(),
+        number: told.number.into(),
         to: Mutex::new(None),
         home: told.home.as_os_str().as_bytes().to_vec(),
         processors: welcome.processors.clamp(1, PROCESSORS_MAX),
         waits: Mutex::default(),
+        places: AtomicU32::new(0),
         used: AtomicU32::new(0),
         next: AtomicU32::new(1),
         standing: Mutex::default(),
         compared: Mutex::default(),
         has_compared: Condvar::new(),
-        noted: Mutex::new(Noted::begin(known)),
+        here,
         heard: Mutex::new(Instant::now()),
         told: Mutex::new(Copied::begin(told.home.as_os_str().as_bytes())),
         account: Mutex::new(Account { host: host.to_owned(), ..Account::default() }),
@@ -267,6 +279,7 @@ fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
 fn run(starter: &Arc<Starter>, link: ssh::Link, listener: UnixListener) {
     let ssh::Link { mut ssh, to, from } = link;
     *lock(&starter.to) = Some(to);
+    starter.tell_places();
     // A queue that is full breaks the protocol.
     let (ask, asked) = sync_channel(QUEUED_MAX);
     let asked = Arc::new(Mutex::new(asked));
@@ -280,9 +293,8 @@ fn run(starter: &Arc<Starter>, link: ssh::Link, listener: UnixListener) {
     // Before the first one is to be placed.
     let compares = starter.clone();
     thread::spawn(move || {
-        let drivers = lock(&compares.noted).drivers();
-        for driver in drivers {
-            compares.is_same(&driver, COMPARE_MAX);
+        for driver in &compares.here.drivers {
+            compares.is_same(driver, COMPARE_MAX);
         }
     });
     let (alive, silent) = (starter.clone(), over.clone());
@@ -437,6 +449,17 @@ impl Starter {
         }
     }
 
+    /// Tells programs here how many places there are, if that has changed.
+    fn tell_places(&self) {
+        // Locked until it is said.
+        let waits = lock(&self.waits);
+        let is_lost = self.is_lost.load(Ordering::Acquire);
+        let places = if is_lost { 0 } else { waits.places(self.processors) };
+        if self.places.swap(places, Ordering::AcqRel) != places {
+            loads::tell(Path::new(OsStr::from_bytes(&self.home)), self.number, places);
+        }
+    }
+
     /// `None`: the guest breaks the protocol.
     fn take(&self, frame: Frame, ask: &SyncSender<Asked>) -> Option<()> {
         let Frame { kind, channel, payload } = frame;
@@ -475,6 +498,7 @@ impl Starter {
                 let fate = Fate::decode(fate)?;
                 if let Some(shadow) = self.leave(channel) {
                     lock(&self.waits).note(shadow.since.elapsed(), u32::from_le_bytes(*waited));
+                    self.tell_places();
                     let _ = shadow.tell.send(ToShadow::End(fate));
                 }
             }
@@ -488,6 +512,7 @@ impl Starter {
         if self.is_lost.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.tell_places();
         if !self.is_ending.load(Ordering::Relaxed) {
             lock(&self.account).lost += lock(&self.standing).len() as u64;
         }
@@ -546,7 +571,7 @@ impl Starter {
     /// and stands by its shadow.
     fn place(self: &Arc<Self>, mut talk: UnixStream, patience: Duration) -> io::Result<()> {
         let path = string(&mut talk)?;
-        let places = lock(&self.waits).places(self.processors);
+        let places = self.processors * PLACES_MAX as u32;
         let taken = self.used.fetch_add(1, Ordering::AcqRel) < places;
         let _place = Place(self);
         let is_lost = self.is_lost.load(Ordering::Relaxed);
@@ -643,44 +668,33 @@ impl Starter {
             let (starter, path) = (self.clone(), path.to_owned());
             thread::spawn(move || starter.compare(&path));
         }
+        let patience =
+            if self.here.is_driver(path) { patience.max(COMPARE_AGAIN) } else { patience };
         let is_busy = |compared: &mut Compared| compared.busy.contains(path);
         drop(self.has_compared.wait_timeout_while(compared, patience, is_busy));
         self.known(path)
     }
 
     fn known(&self, path: &Path) -> Option<bool> {
-        let Ok(found) = fs::metadata(path) else { return Some(false) };
-        let compared = lock(&self.compared);
-        let (_, here) = compared.here.get(path).filter(|known| known.0 == identity(&found))?;
-        match here {
-            Some(_) => compared.there.get(path).map(|there| here == there),
+        match self.here.known(path)? {
             None => Some(false),
+            here => lock(&self.compared).there.get(path).map(|there| here == *there),
         }
     }
 
-    /// Compares a program, once for all who wait.
+    /// Compares a program, once for all who wait: both hosts look at it at the same time.
     fn compare(&self, path: &Path) {
-        if self.print_here(path).is_some() {
-            self.print_there(path);
-        }
+        thread::scope(|scope| {
+            scope.spawn(|| self.print_there(path));
+            self.here.print(path);
+        });
         lock(&self.compared).busy.remove(path);
         self.has_compared.notify_all();
     }
 
-    fn print_here(&self, path: &Path) -> Option<String> {
-        let identity = identity(&fs::metadata(path).ok()?);
-        let known = lock(&self.compared).here.get(path).cloned();
-        if let Some((_, print)) = known.filter(|known| known.0 == identity) {
-            return print;
-        }
-        let print = same::fingerprint(path, &mut lock(&self.noted));
-        lock(&self.compared).here.insert(path.to_owned(), (identity, print.clone()));
-        print
-    }
-
-    fn print_there(&self, path: &Path) -> Option<String> {
-        if let Some(print) = lock(&self.compared).there.get(path) {
-            return print.clone();
+    fn print_there(&self, path: &Path) {
+        if lock(&self.compared).there.contains_key(path) {
+            return;
         }
         let channel = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = sync_channel(1);
@@ -689,8 +703,9 @@ impl Starter {
         let print = told.recv_timeout(COMPARE_MAX).ok();
         lock(&self.compared).waiting.remove(&channel);
         // What was not answered is asked again.
-        lock(&self.compared).there.insert(path.to_owned(), print.clone()?);
-        print?
+        if let Some(print) = print {
+            lock(&self.compared).there.insert(path.to_owned(), print);
+        }
     }
 }
 
