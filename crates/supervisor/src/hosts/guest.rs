@@ -40,6 +40,7 @@ use crate::hosts::known::Known;
 use crate::hosts::noted::Noted;
 use crate::hosts::same;
 use crate::hosts::stream::{Frame, Kind, put, take};
+use crate::hosts::temporary;
 use crate::image::private::Private;
 use crate::named::SELF;
 use crate::nodes::{self, PartOf, Tree};
@@ -62,8 +63,6 @@ const PIECE: usize = 32 << 10;
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// How long a request may take to arrive once its sender has connected.
 const TALK_MAX: Duration = Duration::from_secs(5);
-/// Between two looks whether a job that has ended has said all.
-const LOOK_MS: i64 = 10;
 /// Most jobs at once, whatever the other side says.
 const JOBS_MAX: usize = 1024;
 /// For tests: so many seconds another host's clock is ahead.
@@ -273,7 +272,7 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
     let (home, images) = (place.join("home"), place.join("images"));
     // Not by way of a buffer that is emptied at each end of a line.
     let output = rustix::stdio::stdout().try_clone_to_owned().map_err(told)?.into();
-    let temporary = temporary(&place, &hello.trees).map_err(told)?;
+    let temporary = temporary::make(&place, &hello.trees).map_err(told)?;
     let listener = nodes::listen(&home).map_err(|errno| reason(&errno.into()))?;
     let (image, pid) = (NODE.to_owned(), std::process::id());
     let part =
@@ -308,16 +307,6 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
     let welcome = serde_json::to_vec(&Welcome { processors }).unwrap_or_default();
     guest.put(Kind::Welcome, 0, &welcome).map_err(told)?;
     Ok((guest, private))
-}
-
-/// A directory for temporary files that only one job looks at, if that is in none of the trees.
-fn temporary(place: &Path, trees: &[Tree]) -> io::Result<Option<PathBuf>> {
-    let path = place.join("tmp");
-    if trees.iter().any(|tree| path.starts_with(&tree.path)) {
-        return Ok(None);
-    }
-    fs::create_dir(&path)?;
-    Ok(Some(path))
 }
 
 fn husk(images: &Path) -> Command {
@@ -548,12 +537,11 @@ fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> i
         command.env(part(&bytes[..at]), part(&bytes[at + 1..]));
     }
     // What a compiler's parts hand over to each other never leaves this host.
-    let says = |variable: &std::ffi::OsString| variable.as_encoded_bytes().starts_with(b"TMPDIR=");
-    if let Some(temporary) = &guest.temporary
+    if let Some(place) = &guest.temporary
         && same::is_driver(Path::new(&job.program))
-        && !job.environment.iter().any(says)
+        && !temporary::is_told(&job.environment)
     {
-        command.env("TMPDIR", temporary);
+        command.env("TMPDIR", place);
     }
     let one = one_for_both(&mut command, job.is_one)?;
     // Whatever it asks is asked on behalf of a job that is known.
@@ -569,7 +557,9 @@ fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> i
     if guest.ended.load(Ordering::SeqCst) {
         end_group(pid, Signal::SIGKILL);
     }
-    let ended = Arc::new(AtomicBool::new(false));
+    // Closed when the job has ended.
+    let (over, runs) = io::pipe()?;
+    let over = Arc::new(OwnedFd::from(over));
     let mut readers = Vec::new();
     let pipes = [
         (Kind::Output, one.or(child.stdout.take().map(OwnedFd::from))),
@@ -577,12 +567,12 @@ fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> i
     ];
     for (kind, pipe) in pipes {
         let Some(pipe) = pipe else { continue };
-        let (guest, credit, ended) = (guest.clone(), credit.clone(), ended.clone());
-        let read = move || pass_on(&guest, (kind, channel), &pipe, &credit, &ended);
+        let (guest, credit, over) = (guest.clone(), credit.clone(), over.clone());
+        let read = move || pass_on(&guest, (kind, channel), [&pipe, &over], &credit);
         readers.push(thread::spawn(read));
     }
     let status = child.wait()?;
-    ended.store(true, Ordering::Release);
+    drop(runs);
     for reader in readers {
         let _ = reader.join();
     }
@@ -607,20 +597,22 @@ fn one_for_both(command: &mut Command, is_one: bool) -> io::Result<Option<OwnedF
 fn pass_on(
     guest: &Guest,
     (kind, channel): (Kind, u32),
-    pipe: &OwnedFd,
+    [pipe, over]: [&OwnedFd; 2],
     credit: &Credit,
-    ended: &AtomicBool,
 ) {
-    let mut bytes = vec![0; PIECE];
-    let look = Timespec { tv_sec: 0, tv_nsec: LOOK_MS * 1_000_000 };
+    let (mut bytes, mut is_over) = (vec![0; PIECE], false);
     while credit.wait(&guest.ended) {
-        // Asked first: what it wrote before its end is there.
-        let is_over = ended.load(Ordering::Acquire);
-        let mut watched = [PollFd::new(pipe, PollFlags::IN)];
-        match poll(&mut watched, Some(&look)) {
-            Ok(0) if is_over => return,
-            Ok(0) | Err(_) => continue,
+        let mut watched = [pipe, over].map(|end| PollFd::new(end, PollFlags::IN));
+        let watched = if is_over { &mut watched[..1] } else { &mut watched[..] };
+        match poll(watched, is_over.then_some(&Timespec::default())) {
+            Ok(0) => return,
+            Err(_) => continue,
             Ok(_) => {}
+        }
+        if watched[0].revents().is_empty() {
+            // What it wrote before its end is there, and is looked for once more.
+            is_over = true;
+            continue;
         }
         let Ok(count) = rustix::io::read(pipe, &mut *bytes) else { return };
         if count == 0 {

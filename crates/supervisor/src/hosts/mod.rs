@@ -28,6 +28,7 @@ mod shadow;
 mod ssh;
 mod starter;
 mod stream;
+mod temporary;
 
 use crate::output::failure::Failure;
 pub use account::{Account, Running, seen};
