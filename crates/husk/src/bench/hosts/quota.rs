@@ -17,6 +17,9 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// Short, so that a host with a quarter of a processor is a slow one rather than one that sleeps
 /// for long: the least that Linux takes as a quota is 1 ms.
 const PERIOD_US: u64 = 10_000;
+/// What a group gets beside others at most, by version.
+const WEIGHT: (&str, &str) = ("cpu.weight", "10000");
+const SHARES: (&str, &str) = ("cpu.shares", "262144");
 /// How long killed processes may take to be gone.
 const GONE_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -53,8 +56,12 @@ impl Group {
         Ok(group)
     }
 
-    /// Gives it so many per cent of a processor; `None`: all there are.
+    /// Gives it so many per cent of a processor; `None`: all there are. Others on the machine get
+    /// what is left: the quota decides, not they.
     pub fn limit(&self, percent: Option<u64>) -> anyhow::Result<()> {
+        let (weight, most) = if self.is_unified { WEIGHT } else { SHARES };
+        // Where it cannot be had the control tells.
+        let _ = fs::write(self.limits.join(weight), most);
         let quota = percent.map(|percent| percent * PERIOD_US / 100);
         if self.is_unified {
             let quota = quota.map_or("max".to_owned(), |quota| quota.to_string());
