@@ -54,6 +54,7 @@ use self::fresh::Moment;
 use self::held::Held;
 use self::schedule::{before, before_sync};
 use super::{PATH_BYTES_MAX, host};
+use crate::output::typed::typed;
 
 /// Why a directory that is expected on another device is not opened.
 pub const COVERED: &str = "something was mounted over it meanwhile";
@@ -371,6 +372,18 @@ impl Beneath {
         before("statx")?;
         let found = statx(&*directory, "", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
         Ok(found.stx_attributes.contains(StatxAttributes::APPEND))
+    }
+
+    /// What to type where nobody can change what is at `path` (`chattr +i`).
+    pub fn immutable_in_words(&self, path: &Path, problem: &io::Error) -> Option<String> {
+        let refused = problem.raw_os_error() == Some(Errno::PERM.raw_os_error());
+        let (directory, name) = self.place(path).ok().filter(|_| refused)?;
+        before("statx").ok()?;
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let found = statx(&directory, name, flags, StatxFlags::empty()).ok()?;
+        let immutable = found.stx_attributes.contains(StatxAttributes::IMMUTABLE);
+        let path = typed(path);
+        immutable.then(|| format!("it is immutable: chattr -i {path}, and try again"))
     }
 
     /// The regular file at `path`, for reading.

@@ -189,7 +189,10 @@ impl<S: Source> Commit<'_, S> {
     pub(super) fn conclude(&mut self, put: &Put, made: &Made, placed: io::Result<()>) {
         match placed {
             Ok(()) => self.outcome.written += 1,
-            Err(problem) => self.not_placed(put, made, &super::reason(&problem)),
+            Err(problem) => {
+                let why = self.beneath.immutable_in_words(&put.target(), &problem);
+                self.not_placed(put, made, &why.unwrap_or_else(|| super::reason(&problem)));
+            }
         }
     }
 
@@ -455,7 +458,7 @@ impl<S: Source> Commit<'_, S> {
             return;
         }
         let deleted = self.delete_if_same(delete, temporary);
-        self.outcome.note(&delete.path, deleted);
+        self.note(&delete.path, deleted);
     }
 
     /// Out of sight at once: a crash in the middle leaves no half directory under its name.
@@ -509,7 +512,13 @@ impl<S: Source> Commit<'_, S> {
         let mut attributes = touch.attributes;
         let mode = attributes.step.mode;
         attributes.step.mode = self.unlocked.mode_for_now(&touch.path, mode);
-        self.outcome.note(&touch.path, held.set_attributes(&attributes));
+        self.note(&touch.path, held.set_attributes(&attributes));
+    }
+
+    fn note(&mut self, path: &Path, result: io::Result<()>) {
+        let words = |problem| self.beneath.immutable_in_words(path, problem);
+        let words = result.as_ref().err().and_then(words);
+        self.outcome.note(path, words.map_or(result, |words| Err(io::Error::other(words))));
     }
 
     /// Whether `found` is what was looked at, or has another name with the new attributes.

@@ -218,3 +218,49 @@ fn whichever_host_calls_fail_a_recovery_can_be_tried_again_and_loses_nothing() {
     assert!(calls > 30, "{calls} host calls");
     assert!(unfinished > 50, "{unfinished} recoveries were not brought to their ends");
 }
+
+#[test]
+fn what_is_immutable_is_told_with_what_to_type_and_nothing_is_lost() {
+    use std::fs;
+
+    use husk_proto::Fs as _;
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let mut scene = Scene::new(|path| {
+        for name in ["written", "removed", "mode", "free"] {
+            fs::write(path.join(name), "host").unwrap();
+        }
+    });
+    let names = ["written", "removed", "mode"];
+    let set = |scene: &Scene, on: bool| -> bool {
+        names.iter().all(|name| {
+            let file = fs::File::open(scene.path.join(name)).unwrap();
+            let flags = ioctl_getflags(&file).unwrap_or(IFlags::empty());
+            let flags = if on { flags | IFlags::IMMUTABLE } else { flags - IFlags::IMMUTABLE };
+            ioctl_setflags(&file, flags).is_ok()
+        })
+    };
+    scene.rewrite("written", b"image");
+    scene.rewrite("free", b"image");
+    scene.unlink("removed");
+    let inode = scene.at("mode");
+    let mode = husk_proto::fs::Change { mode: Some(0o600), ..Default::default() };
+    scene.direct.change(&super::who(), inode, mode).unwrap();
+    if !set(&scene, true) {
+        // Not here, or not by this user.
+        set(&scene, false);
+        return;
+    }
+    let outcome = scene.bring_here(true);
+    set(&scene, false);
+    assert_eq!(scene.host("free"), "image");
+    for name in names {
+        let typed = format!("chattr -i {}", scene.path.join(name).display());
+        let told = outcome.failures.iter().filter(|line| line.contains(&typed));
+        assert_eq!(told.count(), 1, "{name}: {outcome:#?}");
+        assert_eq!(scene.host(name), "host");
+    }
+    let outcome = scene.bring_here(true);
+    assert!(outcome.is_complete(), "{outcome:#?}");
+    assert_eq!(scene.host("written"), "image");
+    assert!(!scene.path.join("removed").exists());
+}
