@@ -211,7 +211,7 @@ fn what_one_side_does_the_other_sees_at_once() {
     assert!(output.status.success(), "{}", crate::shown(&output));
     assert!(text(&output.stdout).ends_with("apart done\n"), "{}", crate::shown(&output));
     shown.images.done(&["umount", shown.at()]);
-    until("its server has ended", || shown.images.row("ci")["processes"] == 0);
+    assert_eq!(shown.images.row("ci")["processes"], 0, "its server has ended");
     shown.images.down("ci");
 }
 

@@ -32,6 +32,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -58,6 +59,8 @@ use point::Standing;
 pub const SERVER: &str = "husk-mount";
 /// How long a server may take to end whose mount has ended.
 const END_MAX: Duration = Duration::from_secs(5);
+/// Before the image is asked again.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What an image's directory says of a mount.
 #[derive(Serialize, Deserialize, Debug)]
@@ -171,14 +174,18 @@ pub fn umount(typed: &Path, force: bool) -> Result<(), Failure> {
     let Some(standing) = point::standing_at(&directory) else {
         return Err(refuse(none, remedy));
     };
+    // Its minder forgets it at its end.
+    let told = told_of(&standing);
     host::detach(&directory, force).map_err(|problem| match Errno::from_io_error(&problem) {
         Some(Errno::BUSY) => refuse("it is in use", "leave it, close its files, or add --force"),
         _ => refuse(&reason(&problem), "end it as who made it"),
     })?;
-    if let Some((place, record)) = told_of(&standing) {
+    if let Some((place, record)) = told {
         if force {
             end_server(record.server);
         }
+        await_end(record.server);
+        await_leave(&place, record.server);
         // Its minder has, unless it was killed.
         place.remove(&record_file(record.server));
     }
@@ -288,6 +295,15 @@ fn end_server(pid: u32) {
 /// Waits for the end of a server, not for ever.
 fn await_end(pid: u32) {
     let _ = server(pid).is_none_or(|server| is_over(&server, END_MAX));
+}
+
+/// Waits until the image counts a server that has ended among its processes no longer, not for
+/// ever.
+fn await_leave(place: &Place, pid: u32) {
+    let since = Instant::now();
+    while since.elapsed() < END_MAX && pids(&place.name).is_ok_and(|all| all.contains(&pid)) {
+        sleep(PAUSE);
+    }
 }
 
 /// Whether process `pid` is the server of a mount.
