@@ -226,3 +226,42 @@ fn shared_memory_of_sqlite_is_no_conflict_and_an_empty_log_of_the_host_is_replac
     assert_eq!(on_host(&images, "sqlite3 data 'select n from t'"), "42\n");
     assert_eq!(on_host(&images, "ls | grep husk || true"), "");
 }
+
+/// It packs objects and references, and removes the directories that are empty then.
+#[test]
+fn git_gc_outside_takes_nothing_from_commits_inside() {
+    if against_native() {
+        return;
+    }
+    let images = repository("git-gc");
+    images.up("ci");
+    let commit = |n: u32| format!("echo {n} >> file-{n}; git commit -qam change-{n}");
+    let topic = format!("git checkout -qb topic; {}; git tag new", commit(2));
+    images.script("ci", &format!("{}; {topic}", commit(1)));
+    on_host(&images, "git gc -q; test ! -e .git/refs/heads/main");
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(
+        on_host(&images, "git status --short; git fsck --strict; ls -A .git | grep husk || true"),
+        ""
+    );
+    let said = on_host(&images, "git log --format=%s new; git log --format=%s main");
+    assert_eq!(said, "change-2\nchange-1\nfirst\nchange-1\nfirst\n");
+    assert_eq!(on_host(&images, "find .git -name '*.husk-*'"), "");
+}
+
+/// The host has moved a branch and packed it: that is no packing alone.
+#[test]
+fn a_branch_that_both_have_moved_is_a_conflict_where_it_is_packed_too() {
+    if against_native() {
+        return;
+    }
+    let images = repository("git-both");
+    images.up("ci");
+    images.script("ci", "echo 1 >> file-1; git commit -qam inside");
+    on_host(&images, "echo 2 >> file-2; git commit -qam outside; git pack-refs --all");
+    let ended = images.husk(&["down", "ci"]);
+    let told = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(125), "{told}");
+    assert!(told.contains("refs/heads/main was removed on the host meanwhile"), "{told}");
+    assert_eq!(on_host(&images, "git log -1 --format=%s"), "outside\n");
+}

@@ -335,3 +335,25 @@ fn a_full_disk_loses_nothing_and_a_later_sync_brings_it() {
     let saved = saved.rsplit_once("saved as ").expect("a path").1;
     assert_eq!(fs::read(saved).expect("it is there"), vec![b'y'; 9 << 20]);
 }
+
+/// A link below a directory that was moved and written back is there: its name is taken.
+#[test]
+fn names_below_a_directory_that_has_moved_on_the_host_too_are_taken() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("taken");
+    on_host(&images, "mkdir -p was/lib; ln -s lib was/link; ln -s me@host:1 was/lock");
+    images.up("ci");
+    images.script("ci", "mv was now");
+    assert_eq!(images.done(&["sync", "ci"]), "");
+    let script = "mkdir -p now/link; set -C
+        for name in link lock; do mkdir now/$name || mknod now/$name p || : > now/$name ||
+            ln -sT x now/$name || echo $name; done 2> /dev/null; readlink now/link now/lock";
+    assert_eq!(images.script("ci", script), "link\nlock\nlib\nme@host:1\n");
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(
+        on_host(&images, "readlink now/link now/lock; ls now"),
+        "lib\nme@host:1\nlib\nlink\nlock\n"
+    );
+}

@@ -13,7 +13,7 @@ use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, S_IFBLK,
     S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, S_ISVTX,
 };
-use husk_proto::fs::{Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE, masked, want};
+use husk_proto::fs::{HostIdentity, Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE, masked, want};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// `RENAME_WHITEOUT`.
@@ -50,18 +50,36 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Whether a name that is in the way has gone: the image had it from the host, which has
-    /// removed it since, and nobody has changed it here. Then the image forgets it, too.
+    /// removed it since from the same directory, and nobody has changed it here. Then the image
+    /// forgets it, too.
     #[cold]
     pub(crate) fn has_gone(&mut self, w: usize, target: &Target) -> bool {
         let name = self.buffers.walks[w].name(target);
         let Ok(step) = self.services.lookup(target.directory, name) else { return false };
         let Ok(path) = self.host_text(step.inode) else { return false };
         let there = self.host_fact_at(AT_FDCWD as usize, path, AT_SYMLINK_NOFOLLOW);
-        if step.kind == Kind::Directory || there.err() != Some(Errno::ENOENT) {
+        let is_gone = step.kind != Kind::Directory && there.err() == Some(Errno::ENOENT);
+        if !is_gone || !self.is_above(target.directory, path) {
             return false;
         }
         let name = self.buffers.walks[w].name(target);
         self.services.forget(target.directory, name, step.inode).unwrap_or(false)
+    }
+
+    /// Whether the host's directory above `path`, which `host_text` has made, is the one that `dir`
+    /// shows. It may have moved since: then `path` says nothing of it.
+    fn is_above(&mut self, dir: Inode, path: usize) -> bool {
+        let origin = self.services.attributes(dir).ok().and_then(|now| now.origin);
+        let known = origin.and_then(|origin| self.services.host_identity(origin).ok());
+        let text = &mut self.buffers.link;
+        let length = text.iter().position(|&byte| byte == 0).unwrap_or(0);
+        let Some(slash) = text[..length].iter().rposition(|&byte| byte == b'/') else {
+            return false;
+        };
+        text[slash.max(1)] = 0;
+        let above = self.host_fact_at(AT_FDCWD as usize, path, AT_SYMLINK_NOFOLLOW).ok();
+        let of = |identity: HostIdentity| (identity.device, identity.inode);
+        known.zip(above).is_some_and(|(known, above)| of(known) == of(above.identity))
     }
 
     /// A new name that is no directory may not end in a slash: `EEXIST` or `ENOENT`.

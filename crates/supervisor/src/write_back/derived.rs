@@ -3,6 +3,7 @@
 //! ```text
 //!   index of git         one side has only refreshed it (same paths, modes, objects, flags): the
 //!                        other's counts; else the newer whole one, with the other beside it
+//!   references of git    the host has only packed them: the image's counts (`git_refs`)
 //!   NAME-shm of SQLite   the host's stays: it is made anew of NAME-wal
 //!   NAME-wal of SQLite   an empty one of the host has nothing in it: the image's counts
 //! ```
@@ -208,7 +209,12 @@ pub fn index_of(beneath: &Beneath, path: &Path, file: &File) -> Option<(HostIden
 }
 
 fn bytes_beside(beneath: &Beneath, path: &Path, name: &str) -> Option<Vec<u8>> {
-    whole(&beneath.read(&path.with_file_name(name)).ok()?).map(|(_, bytes)| bytes)
+    bytes_at(beneath, &path.with_file_name(name))
+}
+
+/// All bytes of the host's file at `path`.
+pub fn bytes_at(beneath: &Beneath, path: &Path) -> Option<Vec<u8>> {
+    whole(&beneath.read(path).ok()?).map(|(_, bytes)| bytes)
 }
 
 /// Where a file is to be, and what the host has there.
@@ -265,7 +271,8 @@ fn index_of_image<S: Source>(source: &mut S, inode: Inode, look: &Look<'_>) -> O
     })
 }
 
-fn bytes_of_image<S: Source>(source: &mut S, inode: Inode) -> Option<Vec<u8>> {
+/// All bytes of a file of the image.
+pub fn bytes_of_image<S: Source>(source: &mut S, inode: Inode) -> Option<Vec<u8>> {
     let size = source.attributes(inode).ok().filter(|one| one.size <= INDEX_BYTES_MAX)?.size;
     let bytes = content::read_all(source, inode, size).ok()?;
     (bytes.len() as u64 == size).then_some(bytes)

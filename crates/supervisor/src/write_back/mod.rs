@@ -46,6 +46,7 @@ pub mod detach;
 pub mod extended;
 mod git_index;
 pub mod git_lock;
+mod git_refs;
 mod grow;
 mod hands;
 pub mod host;

@@ -605,11 +605,27 @@ fn what_was_changed_in_a_directory_the_host_removed_is_kept_beside() {
         fs::write(path.join("d/x"), "x").unwrap();
     });
     scene.write("d/ours", b"ours");
+    scene.rewrite("d/x", b"changed");
     fs::remove_dir_all(scene.path.join("d")).unwrap();
     let outcome = scene.write_back();
     assert_eq!(outcome.conflicts.len(), 1, "{outcome:?}");
     assert_eq!(scene.host("d.husk-77/ours"), "ours");
+    assert_eq!(scene.host("d.husk-77/x"), "changed");
     assert!(!scene.path.join("d").exists());
+}
+
+#[test]
+fn a_directory_the_host_removed_is_made_again_for_what_is_new_in_it() {
+    let mut scene = Scene::new(|path| {
+        fs::create_dir_all(path.join("d/in")).unwrap();
+        fs::write(path.join("d/in/x"), "x").unwrap();
+    });
+    scene.write("d/in/ours", b"ours");
+    fs::remove_dir_all(scene.path.join("d")).unwrap();
+    let outcome = scene.write_back();
+    assert_eq!((outcome.conflicts.len(), outcome.failures.len()), (0, 0), "{outcome:?}");
+    assert_eq!(scene.host("d/in/ours"), "ours");
+    assert!(!scene.path.join("d/in/x").exists(), "the host has removed it");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::Scan;
 use crate::write_back::beneath::Glance;
 use crate::write_back::derived::{self, Verdict};
 use crate::write_back::plan::{Content, Object, Put, Wanted, beside};
-use crate::write_back::{Source, content, host, ledger};
+use crate::write_back::{Source, content, git_refs, host, ledger};
 
 impl<S: Source> Scan<'_, S> {
     pub(super) fn put(
@@ -80,9 +80,13 @@ impl<S: Source> Scan<'_, S> {
         if !matches!(put.object.content, Content::Image) {
             return None;
         }
-        let found = self.beneath.identity(target).ok().flatten()?;
-        let expected = put.replaces.as_ref();
         let (beneath, directory) = (self.beneath, self.directory);
+        let Some(found) = beneath.identity(target).ok()? else {
+            let (source, inode) = (&mut *self.source, directory?);
+            let packed = git_refs::is_only_packed(source, beneath, target, inode);
+            return packed.then_some(Verdict::Image);
+        };
+        let expected = put.replaces.as_ref();
         let look = derived::Look { beneath, target, expected, found: &found, directory };
         derived::verdict(self.source, put.object.inode, &look)
     }
@@ -114,7 +118,7 @@ impl<S: Source> Scan<'_, S> {
     }
 
     /// Whether nothing of the host's bytes is lost: both sides have made the same of a file, or the
-    /// host has touched one that the image has only appended to.
+    /// host has touched one, or written the same again, that the image has only appended to.
     fn has_all_of(
         &mut self,
         object: &Object,
@@ -122,8 +126,8 @@ impl<S: Source> Scan<'_, S> {
         expected: Option<HostIdentity>,
         found: Option<HostIdentity>,
     ) -> bool {
-        let which = |one: HostIdentity| (one.device, one.inode, one.size);
-        let touched = found.filter(|_| found.map(which) == expected.map(which));
+        let size = |one: HostIdentity| one.size;
+        let touched = found.filter(|_| found.map(size) == expected.map(size));
         matches!(object.content, Content::Image)
             && (self.has_bytes(object.inode, target)
                 || touched.is_some_and(|one| self.begins_with(object.inode, target, one.size)))

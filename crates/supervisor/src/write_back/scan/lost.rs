@@ -1,5 +1,8 @@
 //! Directories that the host has removed or moved.
 //!
+//! What is new in them needs a directory, as git's objects do, whose directories git removes when
+//! it has packed what was in them.
+//!
 //! Invariant: what a write-back has put there, and the image has not changed since, went with them.
 
 use std::ffi::OsString;
@@ -14,7 +17,8 @@ use crate::write_back::plan::{Content, Object, Put, Wanted, beside};
 use crate::write_back::{Source, extended, host, ledger};
 
 impl<S: Source> Scan<'_, S> {
-    /// A directory of the image whose host directory is gone: what the image changed in it is
+    /// A directory of the image whose host directory is gone: if all that the image has in it is
+    /// new, and no write-back has put anything there, it is made again; else what the image has is
     /// written beside, so that nothing is lost.
     pub(super) fn lost_directory(
         &mut self,
@@ -39,13 +43,21 @@ impl<S: Source> Scan<'_, S> {
             }
             return Ok(());
         };
-        let object = self.made_of(dir, attributes, Content::Tree(children))?;
-        let name = aside.file_name().unwrap_or_default().to_owned();
         let there = self.is_there(path);
+        let is_made_again = !there
+            && self.ledger.children(path).next().is_none()
+            && children.iter().all(|(_, object)| is_new(object));
+        let object = self.made_of(dir, attributes, Content::Tree(children))?;
+        let directory = parent.to_owned();
+        if is_made_again {
+            let name = path.file_name().unwrap_or_default().to_owned();
+            self.plan.puts.push(Put { directory, name, object, replaces: None, aside: false });
+            return Ok(());
+        }
+        let name = aside.file_name().unwrap_or_default().to_owned();
         let kept = host::beside_in_words(&aside, path, there);
         let outcome = format!("what the image changed in it is {kept}");
         self.conflict(path, Wanted::Object, what, &outcome);
-        let directory = parent.to_owned();
         let known = self.ledger.here(&aside).map(|known| known.identity);
         let found = self.beneath.glance(&aside).ok().flatten();
         let ours = |found: &Glance| self.trouble(&aside, Some(*found), known).is_none();
@@ -138,5 +150,13 @@ impl<S: Source> Scan<'_, S> {
             children.push((name.name, self.made_of(name.inode, attributes, content)?));
         }
         Ok(children)
+    }
+}
+
+/// Whether the host has never had it: a program of the image has made it.
+fn is_new(object: &Object) -> bool {
+    match &object.content {
+        Content::Tree(children) => children.iter().all(|(_, object)| is_new(object)),
+        _ => object.attributes.origin.is_none(),
     }
 }
