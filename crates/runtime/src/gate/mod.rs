@@ -423,6 +423,10 @@ husk_detour:
 husk_detour_begun:
     cmp qword ptr gs:[{deferred}], 0
     je 2f
+    # A service apart blocks all signals each time: there is no end to looking again.
+    cmp byte ptr gs:[{is_laid_aside}], 0
+    lea r11, [rip + husk_detour_begun]
+    jne husk_unblock
     lea r11, [rip + husk_detour_unblocked]
     jmp husk_unblock
 2:  cmp rax, [rsp + {original} + 48]
