@@ -194,14 +194,15 @@ impl<'a> Recovery<'a> {
     }
 
     /// Whether somebody has changed something below a directory since the manifest was ready. What
-    /// cannot be looked at may be changed.
+    /// cannot be looked at may be changed. A removal that was killed has changed directories.
     fn is_newer_below(&self, path: &Path) -> bool {
+        let is_ours = |one: &Glance| one.directory && self.pending.past;
         let mut open = vec![path.to_owned()];
         while let Some(directory) = open.pop() {
             let Ok(names) = self.beneath.names(&directory) else { return true };
             for path in names.iter().map(|name| directory.join(name)) {
                 match self.at(&path) {
-                    Ok(Some(one)) if self.is_newer(&one.identity) => return true,
+                    Ok(Some(one)) if !is_ours(&one) && self.is_newer(&one.identity) => return true,
                     Ok(Some(one)) if one.directory => open.push(path),
                     Ok(Some(_)) => {}
                     Ok(None) | Err(_) => return true,
