@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 static pthread_barrier_t barrier;
+// Threads that have left the barrier.
+static volatile int away;
 char *kept;
 char *mapped;
 __thread int local = 5;
@@ -17,6 +19,7 @@ __thread int local = 5;
 static void *sleeper(void *a) {
     local = 77;
     pthread_barrier_wait(&barrier);
+    __atomic_add_fetch(&away, 1, __ATOMIC_SEQ_CST);
     for (;;) sleep(1000);
     return a;
 }
@@ -24,6 +27,7 @@ static void *sleeper(void *a) {
 static void *spinner(void *a) {
     local = 78;
     pthread_barrier_wait(&barrier);
+    __atomic_add_fetch(&away, 1, __ATOMIC_SEQ_CST);
     for (;;) __asm__ volatile("");
     return a;
 }
@@ -75,6 +79,7 @@ int main(int argc, char **argv) {
     pthread_create(&one, 0, sleeper, 0);
     pthread_create(&two, 0, spinner, 0);
     pthread_barrier_wait(&barrier);
+    while (away < 2) usleep(100);
     usleep(1000);
     outer(argc > 1 ? argv[1] : "abort");
     return 0;
