@@ -56,8 +56,9 @@ fn what_is_no_guest_is_refused_in_one_line() {
 fn then(host: &Host, bytes: &[u8]) -> husk_tests::Outcome {
     says(host, &[&b"go\n"[..], &welcome(), bytes].concat());
     let work = host.scratch.fresh("work");
-    let script =
-        "exec </dev/null; for n in 1 2 3 4 5 6 7 8 9; do /bin/echo $n; done > out; cat out";
+    // What the guest says is to be heard before the end.
+    let script = "exec </dev/null; for n in 1 2 3 4 5 6 7 8 9; do /bin/echo $n; done > out; cat out
+        sleep 1";
     let outcome = run(&host.scratch, &work, host.command(&["--on", "h"], &["sh", "-c", script]));
     assert_eq!(outcome.stdout, b"1\n2\n3\n4\n5\n6\n7\n8\n9\n", "{}", outcome.shown());
     assert_eq!(outcome.status.code(), Some(0), "{}", outcome.shown());
