@@ -121,34 +121,7 @@ impl Work {
         let mut image = Image::make(settings, variables, copies.path())?;
         let private = private_directory(&mut image.direct);
         copies.announce(&mut image.direct, program);
-        let punch = Punch::new(&image.direct);
-        let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
-        let (copies, variables) = (Some(copies), *variables);
-        let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
-        let sleepers = Sleepers::default();
-        let (service, aid, loads, full) = (None, None, Loads::default(), Full::default());
-        let mut work = Work {
-            image,
-            copies,
-            service,
-            aid,
-            counters: Vec::new(),
-            offered: None,
-            punch,
-            dense,
-            private,
-            sleepers,
-            watchers,
-            loads,
-            full,
-            neighbours: Neighbours::default(),
-            variables,
-            vigil,
-            next_scan,
-            saves_in: None,
-            nodes: None,
-            apart: Apart::default(),
-        };
+        let mut work = Work::over(image, copies, private, variables);
         let directories: Vec<_> = work.image.overlays().into_iter().map(|(_, path)| path).collect();
         recovery::notes(&directories).iter().for_each(|note| say(&format!("note: {note}")));
         if !settings.discard {
@@ -168,13 +141,21 @@ impl Work {
             Some(lock) => Private::resume(&path, lock),
             None => Private::again(&path),
         };
+        let mut work = Work::over(image, Copies::open(), private, variables);
+        // Whoever is there was told when it was made.
+        let _ = work.announce();
+        work
+    }
+
+    /// The work around an image, of which nothing has been done yet.
+    fn over(image: Image, copies: Copies, private: Option<Private>, variables: &Variables) -> Work {
         let punch = Punch::new(&image.direct);
         let dense = Dense::new(image.direct.kernel().session.region.layout().total_bytes());
-        let (copies, variables) = (Some(Copies::open()), *variables);
+        let (copies, variables) = (Some(copies), *variables);
         let (watchers, vigil, next_scan) = (Watchers::default(), Vigil::begin(), Instant::now());
         let sleepers = Sleepers::default();
         let (service, aid, loads, full) = (None, None, Loads::default(), Full::default());
-        let mut work = Work {
+        Work {
             image,
             copies,
             service,
@@ -195,10 +176,7 @@ impl Work {
             saves_in: None,
             nodes: None,
             apart: Apart::default(),
-        };
-        // Whoever is there was told when it was made.
-        let _ = work.announce();
-        work
+        }
     }
 
     /// Makes its overlays known; what there is to tell of others'.
