@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use husk_carrier::{Asked as Change, Direct, Layout, NOW_S};
 use husk_client::Client;
-use husk_proto::Shortcuts as _;
-use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::{Attributes, Backing, Fs as _, Kind, SetBits, Time};
 use husk_proto::{Credentials, Errno, Inode};
 use husk_wire::handlers::reply as encoded;
@@ -251,10 +249,7 @@ impl Agent {
             // Where that fails, they stay until their places are needed.
             let _ = self.direct().forget_answers(node, asked.epoch);
             for fd in open {
-                let direct = self.direct();
-                let files = direct.files();
-                // It is open: nobody else closes.
-                let _ = direct.close(files, fd);
+                self.close(fd);
             }
         }
         put::<message::Epoch>(header, &reply::Epoch { epoch: asked.epoch }, room)

@@ -86,6 +86,13 @@ impl Agent {
         Ok(Some(self.keep(header, fd)?.1))
     }
 
+    /// Closes number `fd` of our table: it is open, and nobody else closes.
+    pub fn close(&mut self, fd: u32) {
+        let direct = self.direct();
+        let files = direct.files();
+        let _ = direct.close(files, fd);
+    }
+
     /// Closes what another node does not need any more.
     pub fn give_back(
         &mut self,
@@ -102,10 +109,7 @@ impl Agent {
     fn let_go(&mut self, node: u16, number: u64) {
         // One that it does not have was given back before, or by an agent before this one.
         if let Some(fd) = self.sessions.let_go(node, number) {
-            let direct = self.direct();
-            let files = direct.files();
-            // It is open: nobody else closes.
-            let _ = direct.close(files, fd);
+            self.close(fd);
         }
     }
 

@@ -15,7 +15,6 @@
 
 use husk_abi::sys::general::{O_CLOEXEC, O_CREAT, O_EXCL, O_TRUNC};
 use husk_carrier::{ANSWERED, Asked, Changes, Direct};
-use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::Credentials;
 use husk_proto::{Errno, Fs as _, Inode, Shortcuts as _};
 use husk_wire::record::{Moment, Object, Place, Sort};
@@ -84,6 +83,7 @@ impl Agent {
             Err(errno) => Err(failure(errno)),
         }
     }
+
     /// Opens a file again that was opened for this request before.
     pub fn open_again(&mut self, inode: Inode, flags: u32) -> Result<u32, Failure> {
         let who = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
@@ -97,10 +97,7 @@ impl Agent {
     /// Closes what a request that is sent again opened before: nobody has heard of it.
     pub fn close_first_try(&mut self, header: &Header) {
         if let Some(fd) = self.sessions.first_try(header) {
-            let direct = self.direct();
-            let files = direct.files();
-            // It is open: nobody else closes.
-            let _ = direct.close(files, fd);
+            self.close(fd);
         }
     }
 
