@@ -30,7 +30,7 @@ use husk_proto::fs::HostIdentity;
 use super::beneath::Beneath;
 use super::git_index::Index;
 use super::ledger::Text;
-use super::{Source, content, host};
+use super::{Source, content, git_refs, host};
 
 /// Name of git's index.
 pub const INDEX: &str = "index";
@@ -226,14 +226,18 @@ pub struct Look<'a> {
     /// What the image saw there.
     pub expected: Option<&'a HostIdentity>,
     /// What is there instead.
-    pub found: &'a HostIdentity,
+    pub found: Option<&'a HostIdentity>,
     /// The image's directory that it is in.
     pub directory: Option<Inode>,
 }
 
 /// What becomes of `inode`, a file with its bytes in the image. `None`: no rule.
 pub fn verdict<S: Source>(source: &mut S, inode: Inode, look: &Look<'_>) -> Option<Verdict> {
-    let Look { beneath, target, expected, found, .. } = *look;
+    let Look { beneath, target, expected, found, directory } = *look;
+    let Some(found) = found else {
+        let packed = git_refs::is_only_packed(source, beneath, target, directory?);
+        return packed.then_some(Verdict::Image);
+    };
     let name = target.file_name()?.as_encoded_bytes();
     if is_shared_memory(beneath, target) {
         return Some(Verdict::Host);

@@ -29,7 +29,7 @@ impl<S: Source> Commit<'_, S> {
         found: &HostIdentity,
     ) -> io::Result<PathBuf> {
         let (beneath, expected) = (self.beneath, Some(expected));
-        let look = derived::Look { beneath, target, expected, found, directory: None };
+        let look = derived::Look { beneath, target, expected, found: Some(found), directory: None };
         let image = matches!(put.object.content, Content::Image) && !put.aside;
         let verdict = match image {
             true => derived::verdict(self.source, put.object.inode, &look),

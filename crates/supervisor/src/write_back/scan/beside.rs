@@ -11,7 +11,7 @@ use super::Scan;
 use crate::write_back::beneath::Glance;
 use crate::write_back::derived::{self, Verdict};
 use crate::write_back::plan::{Content, Object, Put, Wanted, beside};
-use crate::write_back::{Source, content, git_refs, host, ledger};
+use crate::write_back::{Source, content, host, ledger};
 
 impl<S: Source> Scan<'_, S> {
     pub(super) fn put(
@@ -81,13 +81,9 @@ impl<S: Source> Scan<'_, S> {
             return None;
         }
         let (beneath, directory) = (self.beneath, self.directory);
-        let Some(found) = beneath.identity(target).ok()? else {
-            let (source, inode) = (&mut *self.source, directory?);
-            let packed = git_refs::is_only_packed(source, beneath, target, inode);
-            return packed.then_some(Verdict::Image);
-        };
+        let found = beneath.identity(target).ok()?;
         let expected = put.replaces.as_ref();
-        let look = derived::Look { beneath, target, expected, found: &found, directory };
+        let look = derived::Look { beneath, target, expected, found: found.as_ref(), directory };
         derived::verdict(self.source, put.object.inode, &look)
     }
 
