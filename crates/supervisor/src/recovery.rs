@@ -10,8 +10,10 @@ use serde::Serialize;
 
 use crate::output::failure::Failure;
 use crate::output::typed::{all_in_json, typed};
-use crate::write_back::manifest::{self, Pending};
-use crate::write_back::recover::{self, Recovered};
+use crate::write_back::record::manifest;
+use crate::write_back::record::manifest::Pending;
+use crate::write_back::record::recover;
+use crate::write_back::record::recover::Recovered;
 
 /// How one stands.
 #[derive(Serialize, Debug, Clone, Copy, PartialEq, Eq)]

@@ -40,9 +40,10 @@ use crate::image::attach::Visit;
 use crate::named::{self, Place, Turn};
 use crate::output::failure::Failure;
 use crate::run::request::reason;
-use crate::write_back::beneath::schedule::before;
-use crate::write_back::ledger::{Entry, Ledger};
-use crate::write_back::{Overlay, derived, host, origin_path};
+use crate::write_back::host::beneath::schedule::before;
+use crate::write_back::plan::derived;
+use crate::write_back::record::ledger::{Entry, Ledger};
+use crate::write_back::{Overlay, host, origin_path};
 
 /// All rights: what happens here has happened on the host.
 const ALL: Credentials<'_> =

@@ -24,10 +24,10 @@ use crate::config::state;
 use crate::output::failure::Failure;
 use crate::output::typed::{in_json, typed};
 use crate::run::request::{reason, size};
-use crate::write_back::beneath::held::Held;
-use crate::write_back::beneath::{Beneath, Object as Which, lacks_flag, object_of};
+use crate::write_back::host::beneath::held::Held;
+use crate::write_back::host::beneath::{Beneath, Object as Which, lacks_flag, object_of};
 use crate::write_back::host::{Names, identity_of};
-use crate::write_back::ledger::Text;
+use crate::write_back::record::ledger::Text;
 use crate::write_back::rescue::{EVERYBODYS, Entry, Kind, LIST, id_of, numbers};
 
 /// Longest list that is read.
@@ -512,7 +512,7 @@ mod tests {
 
     #[test]
     fn what_somebody_writes_while_something_is_put_back_is_there_afterwards() {
-        use crate::write_back::beneath::schedule;
+        use crate::write_back::host::beneath::schedule;
         use rustix::io::Errno;
         for lacking in [false, true] {
             for n in 1.. {

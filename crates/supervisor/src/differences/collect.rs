@@ -17,10 +17,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::change::{Bytes, Change, Thing, Verb, What};
-use crate::write_back::beneath::held::Held;
-use crate::write_back::extended::Extended;
+use crate::write_back::host::beneath::held::Held;
+use crate::write_back::host::content;
+use crate::write_back::host::extended::Extended;
 use crate::write_back::plan::{Content, Object, Plan, Put, Wanted, beside};
-use crate::write_back::{Overlay, Source, content, origin_path};
+use crate::write_back::{Overlay, Source, origin_path};
 
 /// What a plan comes to: changes in the order of their paths, and what could not be looked at, a
 /// line each.

@@ -8,7 +8,7 @@ use husk_proto::Inode;
 
 use super::change::{Bytes, Thing};
 use crate::write_back::Source;
-use crate::write_back::content::{from_errno, read_all};
+use crate::write_back::host::content::{from_errno, read_all};
 
 /// Longest file of which the text is shown.
 pub const TEXT_BYTES_MAX: u64 = 16 << 20;

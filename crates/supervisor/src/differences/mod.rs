@@ -29,8 +29,8 @@ use crate::image::attach::Visit;
 use crate::named;
 use crate::output::failure::Failure;
 use crate::show::holds::{self, Work};
-use crate::write_back::ledger::Ledger;
-use crate::write_back::scan::Run;
+use crate::write_back::plan::scan::Run;
+use crate::write_back::record::ledger::Ledger;
 use crate::write_back::{Overlay, on_large_stack, planned};
 
 /// What to do about a path that is in no overlay.

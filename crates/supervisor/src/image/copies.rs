@@ -37,8 +37,8 @@ use crate::output::say_aside;
 use crate::recording;
 use crate::run::program;
 use crate::show::holds::{self, Work};
-use crate::write_back::derived;
 use crate::write_back::host::path_of;
+use crate::write_back::plan::derived;
 
 /// Between two looks for wishes.
 const LOOK: Duration = Duration::from_millis(10);

@@ -36,7 +36,8 @@ use crate::run::request::{MountPlan, Settings};
 use crate::run::variables::Variables;
 use crate::show::holds::{self, Work};
 use crate::volumes::Volume;
-use crate::write_back::{Source, host, manifest};
+use crate::write_back::record::manifest;
+use crate::write_back::{Source, host};
 use clock::{exact_ns, now_ns};
 
 /// `st_dev` of files in an image: a minor number of major 0 (unnamed devices) that no host uses.

@@ -52,8 +52,10 @@ use crate::servers::lender;
 use crate::servers::loads::Loads;
 use crate::show::holds::{self, Work as Kind};
 use crate::volumes::Volume;
+use crate::write_back;
+use crate::write_back::plan::scan::Run;
+use crate::write_back::record::ledger::Ledger;
 use crate::write_back::tally::conflict_lines;
-use crate::write_back::{self, ledger::Ledger, scan::Run};
 
 /// Calls are counted by number up to here.
 const CALL_NUMBERS_END: usize = 512;

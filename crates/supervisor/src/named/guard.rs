@@ -36,8 +36,8 @@ use crate::named::tend::{status, write_facts};
 use crate::output::failure::Failure;
 use crate::output::say;
 use crate::run::request::{Settings, reason};
-use crate::write_back::manifest::{looked_at, places};
-use crate::write_back::scan::Run;
+use crate::write_back::plan::scan::Run;
+use crate::write_back::record::manifest::{looked_at, places};
 
 /// What one is told to become.
 const GUARD: &str = "guard";

@@ -35,9 +35,9 @@ use serde::{Deserialize, Serialize};
 use crate::output::failure::Failure;
 use crate::output::say;
 use crate::run::request::reason;
-use crate::write_back::beneath::fresh::{Moment, is_fresh, probe};
-use crate::write_back::beneath::schedule::before;
 use crate::write_back::host;
+use crate::write_back::host::beneath::fresh::{Moment, is_fresh, probe};
+use crate::write_back::host::beneath::schedule::before;
 
 /// Bytes of a frame.
 const FRAME_BYTES: usize = 256 << 10;

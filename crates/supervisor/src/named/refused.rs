@@ -6,8 +6,8 @@ use crate::named::place::{Name, Place};
 use crate::output::failure::Failure;
 use crate::run::shortage;
 use crate::write_back::Outcome;
-use crate::write_back::ledger::Ledger;
-use crate::write_back::scan::Run;
+use crate::write_back::plan::scan::Run;
+use crate::write_back::record::ledger::Ledger;
 
 /// Why it cannot end, where that is known before anything is touched: there is no room for what has
 /// changed.

@@ -58,10 +58,10 @@ use crate::process::reaper::{self, QUIET, Stragglers};
 use crate::process::signals::{Event, Signals};
 use crate::run::request::reason;
 use crate::write_back::Outcome;
-use crate::write_back::derived;
-use crate::write_back::ledger::Ledger;
-use crate::write_back::manifest;
-use crate::write_back::scan::Run;
+use crate::write_back::plan::derived;
+use crate::write_back::plan::scan::Run;
+use crate::write_back::record::ledger::Ledger;
+use crate::write_back::record::manifest;
 use crate::write_back::tally::Tally;
 
 /// Between two looks for the dead nobody tells us about.

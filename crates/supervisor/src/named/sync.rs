@@ -36,9 +36,9 @@ use crate::output::failure::Failure;
 use crate::output::progress::{Onlooker, Progress};
 use crate::run::request::reason;
 use crate::show::holds::{self, Work};
-use crate::write_back::derived;
-use crate::write_back::ledger::Ledger;
-use crate::write_back::scan::Run;
+use crate::write_back::plan::derived;
+use crate::write_back::plan::scan::Run;
+use crate::write_back::record::ledger::Ledger;
 use crate::write_back::tally::Tally;
 use crate::write_back::{self, Outcome, Overlay};
 

@@ -22,8 +22,10 @@ use husk_proto::{Errno, Fs, Inode};
 use super::rights::same_content;
 use super::{Look, There, step};
 use crate::run::request::reason;
-use crate::write_back::ledger::{self, Here};
-use crate::write_back::{content, extended, host};
+use crate::write_back::host;
+use crate::write_back::host::{content, extended};
+use crate::write_back::record::ledger;
+use crate::write_back::record::ledger::Here;
 
 /// Looks at a file that others open meanwhile.
 const TRIES: u32 = 16;

@@ -14,7 +14,9 @@ use husk_proto::fs::{Attributes, HostIdentity, Rights};
 use husk_proto::{Admin as _, Errno, Inode};
 
 use super::{Look, There, step};
-use crate::write_back::{extended, host, ledger};
+use crate::write_back::host;
+use crate::write_back::host::extended;
+use crate::write_back::record::ledger;
 
 /// What is told where both sides have changed them.
 const BOTH: &str = "mode or owner changed on the host and in the image";

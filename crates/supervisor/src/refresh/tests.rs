@@ -13,7 +13,7 @@ use husk_proto::fs::{Change, SetExtended, Time};
 
 use super::*;
 use crate::image;
-use crate::write_back::beneath::schedule;
+use crate::write_back::host::beneath::schedule;
 use crate::write_back::tests::Scene;
 use crate::write_back::tests::killed::killed_at;
 

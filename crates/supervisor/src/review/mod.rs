@@ -20,8 +20,8 @@ use crate::differences::change::Change;
 use crate::differences::{self, Differences, patch};
 use crate::image::work::Work;
 use crate::run::shortage::bytes_of;
-use crate::write_back::ledger::Ledger;
-use crate::write_back::scan::Run;
+use crate::write_back::plan::scan::Run;
+use crate::write_back::record::ledger::Ledger;
 
 /// An image after its command, whose changes are looked at. Nothing changes it any more.
 pub struct Review<'a> {

@@ -5,6 +5,9 @@
 //!         (reads)   (data)         (new objects)              (renames, then deletions)
 //! ```
 //!
+//! Folders: `plan` (what will change, and what is a conflict), `commit` (`make` and `commit`),
+//! `record` (what is kept about write-backs), `host` (the host's files), `git` (its files).
+//!
 //! Invariants
 //! 1. At each moment every name of the host leads to the complete old or the complete new object;
 //!    a crash leaves those and temporary names, which a later run removes (`host`).
@@ -19,11 +22,9 @@
 //!    (`ledger`).
 //! 7. Trees are walked by recursion of bounded depth on a stack that holds it, whatever the
 //!    limits the command was started with (`STACK_BYTES`).
-//!
 //! 8. While programs go on (`husk sync`) each file is written as it was at one moment
 //!    (`content::export_still`), nothing goes that the image still needs (`detach`), and what
 //!    changes too fast is left for the next time.
-//!
 //! 9. The host is reached beneath the overlays' roots only, by descriptors (`beneath`).
 //!
 //! 10. What is made of other files is brought together by rule (`derived`), and git's index told of
@@ -36,39 +37,16 @@
 //!
 //! Not here: `--mount` trees and `--discard` (nothing is written back).
 
-pub mod below;
-pub mod beneath;
-pub mod choose;
 pub mod commit;
-pub mod content;
-pub mod derived;
-pub mod detach;
-pub mod extended;
-mod git_index;
-pub mod git_lock;
-mod git_refs;
-mod grow;
-mod hands;
+mod git;
 pub mod host;
-mod lacking;
-pub mod ledger;
-pub mod make;
-pub(crate) mod manifest;
-mod numbers;
 pub mod plan;
 pub mod progress;
-pub(crate) mod recover;
+pub(crate) mod record;
 pub mod rescue;
-mod restat;
-mod ruled;
-pub mod scan;
-mod small;
-mod steps;
 pub mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
-pub mod unlock;
-mod unsynced;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,11 +58,13 @@ use husk_proto::fs::{Attributes, Origin, Rights};
 use husk_proto::{Errno, Fs, Inode};
 use rustix::fs::{Access, access};
 
-use self::beneath::Beneath;
-use self::ledger::Ledger;
-use self::plan::Plan;
+use self::git::restat;
+use self::host::beneath::Beneath;
+use self::plan::scan::{self, Run};
+use self::plan::{Plan, choose};
+use self::record::ledger::Ledger;
+use self::record::{manifest, recover};
 use self::rescue::Rescue;
-use self::scan::Run;
 use crate::output::progress::Progress;
 use crate::run::request::reason;
 

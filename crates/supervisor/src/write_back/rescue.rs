@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::{Attributes, HostIdentity};
 use serde::{Deserialize, Serialize};
 
-use super::beneath::schedule::before;
-use super::beneath::{Beneath, sync};
 use super::host;
-use super::ledger::Text;
+use super::host::beneath::schedule::before;
+use super::host::beneath::{Beneath, sync};
+use super::record::ledger::Text;
 use crate::config::state::{self, State};
 
 /// How directories of rescues are called; behind it comes what nobody can guess.
@@ -345,7 +345,7 @@ fn open(path: &Path) -> io::Result<Open> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::write_back::beneath::schedule;
+    use crate::write_back::host::beneath::schedule;
     use husk_proto::fs::{Backing, Step};
     use std::os::unix::fs::MetadataExt;
 

@@ -16,9 +16,9 @@ use husk_proto::{Admin as _, Credentials, Fs, Inode};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::host::{identity_of, imported};
-use super::ledger::Ledger;
+use super::plan::scan::Run;
+use super::record::ledger::Ledger;
 use super::rescue::Rescue;
-use super::scan::Run;
 use super::{Outcome, Places, on_large_stack, scan_and_commit};
 
 mod adversary;

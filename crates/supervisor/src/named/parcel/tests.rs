@@ -1,7 +1,7 @@
 //! Parcels that are whole, half, led astray, and in the hands of others.
 
 use super::*;
-use crate::write_back::beneath::schedule;
+use crate::write_back::host::beneath::schedule;
 use rustix::fs::mknodat;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::{Scene, settle, who};
 use crate::write_back::Outcome;
-use crate::write_back::beneath::schedule;
+use crate::write_back::host::beneath::schedule;
 
 /// What the image has written, and where it is to be.
 const OURS: &[(&str, &str)] = &[

@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use super::adversary::{contents, scene};
 use super::killed::{killed_at, pending};
 use super::{Outcome, Scene};
-use crate::write_back::beneath::schedule;
-use crate::write_back::manifest::Pending;
-use crate::write_back::recover;
+use crate::write_back::host::beneath::schedule;
+use crate::write_back::record::manifest::Pending;
+use crate::write_back::record::recover;
 
 /// What the image has rewritten, replaced and removed.
 const EDITED: [&str; 3] = ["changed", "replaced", "gone"];

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use super::adversary::{KEPT, as_expected, judge, scene};
 use super::killed::{Tree, pending, tree, without_times};
 use super::{Outcome, Scene};
-use crate::write_back::beneath::schedule;
-use crate::write_back::recover;
+use crate::write_back::host::beneath::schedule;
+use crate::write_back::record::recover;
 
 /// More host calls than there are.
 const CALLS_MAX: u32 = 5000;

@@ -11,8 +11,10 @@ use sha1::{Digest, Sha1};
 use super::Scene;
 use super::killed::{killed_at, pending};
 use super::leftovers::dead;
-use crate::write_back::beneath::schedule;
-use crate::write_back::{Outcome, derived, host, recover};
+use crate::write_back::host::beneath::schedule;
+use crate::write_back::plan::derived;
+use crate::write_back::record::recover;
+use crate::write_back::{Outcome, host};
 
 /// More host calls than there are.
 const CALLS_MAX: u32 = 2000;

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use husk_proto::Fs;
 
 use super::{Scene, complete, who};
-use crate::write_back::beneath::schedule;
-use crate::write_back::{manifest, recover};
+use crate::write_back::host::beneath::schedule;
+use crate::write_back::record::{manifest, recover};
 
 /// As much as a clock is wrong.
 const HOUR_NS: i64 = 3_600_000_000_000;

@@ -14,9 +14,11 @@ use husk_proto::fs::{Change, Time};
 use super::adversary::{as_expected, scene};
 use super::{Scene, bring_with, who};
 use crate::output::progress::Progress;
-use crate::write_back::beneath::schedule;
-use crate::write_back::manifest::{self, Pending};
-use crate::write_back::{Outcome, recover};
+use crate::write_back::Outcome;
+use crate::write_back::host::beneath::schedule;
+use crate::write_back::record::manifest;
+use crate::write_back::record::manifest::Pending;
+use crate::write_back::record::recover;
 
 /// More host calls than there are.
 const CALLS_MAX: u32 = 5000;

@@ -10,7 +10,8 @@ use husk_proto::Fs;
 use super::adversary::{directories, scene};
 use super::killed::{killed_at, pending};
 use super::{Scene, complete};
-use crate::write_back::{host, recover};
+use crate::write_back::host;
+use crate::write_back::record::recover;
 
 /// More host calls than there are.
 const CALLS_MAX: u32 = 5000;

@@ -24,8 +24,8 @@ use serde_json::Value;
 
 use super::Scene;
 use super::adversary::scene;
-use crate::write_back::beneath::schedule;
-use crate::write_back::{manifest, recover};
+use crate::write_back::host::beneath::schedule;
+use crate::write_back::record::{manifest, recover};
 
 /// Crashes by seed at each point, beside the one with nothing and the one with everything.
 const SEEDS: u64 = 16;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::adversary::scene;
 use super::killed::{killed_at, pending};
 use super::*;
-use crate::write_back::manifest::Pending;
-use crate::write_back::recover;
+use crate::write_back::record::manifest::Pending;
+use crate::write_back::record::recover;
 
 /// A scene whose write-back was killed when all has its new name and nothing old has gone, or when
 /// nothing has (`begun`: false).

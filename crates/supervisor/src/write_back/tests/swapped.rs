@@ -16,7 +16,7 @@ use super::adversary::{
     Move, judge, outside, run, run_on, scene, swap_for_a_link, swap_for_another,
 };
 use super::killed::{Tree, tree};
-use crate::write_back::beneath::Beneath;
+use crate::write_back::host::beneath::Beneath;
 use crate::write_back::host::{Names, is_own};
 
 /// Bits of a temporary name that nobody can guess.

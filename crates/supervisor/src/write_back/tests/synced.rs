@@ -12,8 +12,10 @@ use husk_proto::fs::{Attributes, Backing, Change, Kind, Node, Time};
 use husk_proto::{Errno, Fs, Inode};
 
 use super::{Scene, complete, settle, who};
-use crate::write_back::beneath::{Beneath, schedule};
-use crate::write_back::{detach, lacking, origin_path};
+use crate::write_back::commit::detach;
+use crate::write_back::host::beneath::{Beneath, schedule};
+use crate::write_back::host::lacking;
+use crate::write_back::origin_path;
 
 /// Trees of one run, and changes of each.
 const TREES: u64 = 8;

@@ -1,0 +1,61 @@
+//! Summarises what is below a host directory in two numbers, to see whether it changed without a
+//! clock.
+//!
+//! Invariants
+//! 1. The numbers are sums of one hash for each object: the order of the walk does not count.
+//! 2. A walk stays on its file system, as the removal does not.
+//! 3. A status change counts for nothing: links that a write-back makes are such changes.
+
+use std::fs::Metadata;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::beneath::Beneath;
+use crate::write_back::host;
+
+/// What is below a directory.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Below {
+    /// Which objects, by which names.
+    names: u64,
+    /// The same, and when their content was changed last.
+    whole: u64,
+}
+
+impl Below {
+    /// Adds what was `found` at `path` below `top`.
+    pub fn add(&mut self, top: &Path, path: &Path, found: &Metadata) {
+        let mut hasher = DefaultHasher::new();
+        path.strip_prefix(top).unwrap_or(path).hash(&mut hasher);
+        (found.dev(), found.ino()).hash(&mut hasher);
+        self.names = self.names.wrapping_add(hasher.finish());
+        if found.is_file() || found.is_symlink() {
+            (found.size(), host::identity_of(found).modified_ns).hash(&mut hasher);
+        }
+        self.whole = self.whole.wrapping_add(hasher.finish());
+    }
+
+    /// Whether this is below the directory `top`. A file that has other names counts by its name
+    /// alone: a write-back gives the file the times that it has in the image, and what somebody
+    /// writes to it is there by the other name.
+    pub fn is_still(&self, beneath: &Beneath, top: &Path) -> io::Result<bool> {
+        let device = beneath.directory(top)?.metadata()?.dev();
+        let (mut now, mut linked) = (Below::default(), false);
+        let mut open = vec![top.to_owned()];
+        while let Some(directory) = open.pop() {
+            for path in beneath.names(&directory)?.iter().map(|name| directory.join(name)) {
+                let Some(found) = beneath.found(&path)? else { return Ok(false) };
+                now.add(top, &path, &found);
+                linked |= !found.is_dir() && found.nlink() > 1;
+                if found.is_dir() && found.dev() == device {
+                    open.push(path);
+                }
+            }
+        }
+        Ok(now.names == self.names && (linked || now.whole == self.whole))
+    }
+}

@@ -1,0 +1,147 @@
+//! Removals.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use husk_proto::Errno;
+use husk_proto::fs::{HostIdentity, Rights};
+
+use super::seen::Seen;
+use super::{Scan, Whiteout};
+use crate::output::typed::typed;
+use crate::write_back::host::below::Below;
+use crate::write_back::plan::derived;
+use crate::write_back::plan::{Delete, Wanted};
+use crate::write_back::{Source, host, reason};
+
+impl<S: Source> Scan<'_, S> {
+    pub(super) fn deleted(&mut self, dir: &Path, whiteout: &Whiteout) -> Result<(), Errno> {
+        let identity = self.source.host_identity(whiteout.origin)?;
+        let before = self.source.origin_rights(whiteout.origin)?;
+        self.removed(&dir.join(&whiteout.name), identity, Some(before));
+        Ok(())
+    }
+
+    /// The image has no `path` any more, where the host had `identity` with these rights.
+    pub(super) fn removed(&mut self, path: &Path, identity: HostIdentity, before: Option<Rights>) {
+        let glance = match self.beneath.glance(path) {
+            Ok(None) => return,
+            Ok(Some(found)) => found,
+            Err(problem) => return self.fail(path, &reason(&problem)),
+        };
+        let changed = glance.identity.changed_ns != identity.changed_ns;
+        let taken = |scan: &Self| changed.then(|| scan.taken_over(path, before)).flatten();
+        let tampered = self.tampered(path, identity, glance);
+        let is_changed = tampered.is_some();
+        let Some(trouble) = tampered.or_else(|| taken(self)) else {
+            return self.plan.deletes.push(Delete { path: path.to_owned(), identity });
+        };
+        if derived::is_shared_memory(self.beneath, path) {
+            return;
+        }
+        let why = "that is kept, the image removed or moved it";
+        let outcome = format!("{why}; remove it, too: rm -r {}", typed(path));
+        self.conflict(path, Wanted::Removal, &trouble, &outcome);
+        let found = glance.identity;
+        let same = (found.device, found.inode) == (identity.device, identity.inode);
+        let below = is_changed && same && self.beneath.is_directory(path);
+        if below && let Err(problem) = self.older_below(path) {
+            self.fail(path, &reason(&problem));
+        }
+    }
+
+    /// Of a directory that the image removed or moved, and that the host put something into: what
+    /// was there before goes, what is newer stays, with the directories that lead to it.
+    fn older_below(&mut self, path: &Path) -> io::Result<()> {
+        let judged = self.is_judged(path)?;
+        let mut open = vec![(path.to_owned(), judged)];
+        while let Some((directory, judged)) = open.pop() {
+            for name in self.beneath.names(&directory)? {
+                let path = directory.join(&name);
+                // Gone meanwhile.
+                let Some(found) = self.beneath.found(&path)? else { continue };
+                let identity = host::identity_of(&found);
+                let noted_ns = self.ledger.to_go_since(&path);
+                let since_ns = noted_ns.unwrap_or(self.run.started_ns);
+                let ours = self.ledger.is_ours(&identity);
+                let stays = !ours && judged && !self.was_there(&path, &found);
+                let older =
+                    ours || identity.changed_ns <= since_ns || self.has_latest(&path, &found);
+                if found.is_dir() && self.newer_in(&path, since_ns, judged)?.is_some() {
+                    let judged = judged && self.is_judged(&path)?;
+                    open.push((path, judged));
+                } else if !stays && (found.is_dir() || older) {
+                    self.plan.deletes.push(Delete { path, identity });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Something below `path` that somebody changed or put there after `started_ns`, if there is
+    /// such: what the image has never seen counts, whatever its times say.
+    pub(super) fn newer_below(
+        &mut self,
+        path: &Path,
+        started_ns: i64,
+    ) -> io::Result<Option<PathBuf>> {
+        self.newer_in(path, started_ns, true)
+    }
+
+    /// The same; `judged`: whether the image knows all that was there.
+    fn newer_in(
+        &mut self,
+        top: &Path,
+        started_ns: i64,
+        judged: bool,
+    ) -> io::Result<Option<PathBuf>> {
+        let device = self.beneath.directory(top)?.metadata()?.dev();
+        let mut below = Below::default();
+        let mut open = vec![(top.to_owned(), judged)];
+        while let Some((directory, judged)) = open.pop() {
+            let judged = judged && self.is_judged(&directory)?;
+            for name in self.beneath.names(&directory)? {
+                let path = directory.join(&name);
+                let Some(found) = self.beneath.found(&path)? else { continue };
+                let identity = host::identity_of(&found);
+                let newer = |scan: &mut Self| {
+                    identity.changed_ns > started_ns && !scan.has_latest(&path, &found)
+                        || judged && !scan.was_there(&path, &found)
+                };
+                if !self.ledger.is_ours(&identity) && newer(self) {
+                    return Ok(Some(path));
+                }
+                below.add(top, &path, &found);
+                if found.is_dir() && found.dev() == device {
+                    open.push((path, judged));
+                }
+            }
+        }
+        self.plan.below.insert(top.to_owned(), below);
+        Ok(None)
+    }
+
+    /// Whether the image has read all names of a directory.
+    fn is_judged(&mut self, directory: &Path) -> io::Result<bool> {
+        let found = self.beneath.directory(directory)?.metadata()?;
+        let source = &mut *self.source;
+        Ok(!self.seen.get_or_insert_with(|| Seen::by(source)).is_unlisted(&found))
+    }
+
+    /// Whether a refresh, or who opened it, has seen what was `found` as it is.
+    fn has_latest(&mut self, path: &Path, found: &Metadata) -> bool {
+        let source = &mut *self.source;
+        self.seen.get_or_insert_with(|| Seen::by(source)).has_latest(self.source, path, found)
+    }
+
+    /// Whether the image has seen what was `found`. Temporary names it shows to nobody.
+    fn was_there(&mut self, path: &Path, found: &Metadata) -> bool {
+        if path.file_name().is_some_and(host::is_own) {
+            return true;
+        }
+        let source = &mut *self.source;
+        self.seen.get_or_insert_with(|| Seen::by(source)).has(self.source, path, found)
+    }
+}

@@ -1,0 +1,97 @@
+//! What the image has seen of the host: who else has put something into a directory is known by
+//! that, and not by a clock.
+//!
+//! Invariants
+//! 1. The record of a host object is there as long as the image, whatever becomes of its name.
+//! 2. Another name of a file with several has no record of its own: that the file has one counts.
+//! 3. An image that an older Husk has made has no records: there the times alone count.
+//! 4. What the image has not looked into is not judged: it moves as a whole, whatever is in it.
+
+use std::collections::HashSet;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use husk_proto::fs::{HostIdentity, Origin};
+
+use super::merged::is_special;
+use crate::write_back::host::beneath::{Object, object_of};
+use crate::write_back::{PATH_BYTES_MAX, Source, host};
+
+/// Every host object that the image has a record of.
+pub(super) struct Seen {
+    /// Sorted.
+    records: Vec<(Object, u32)>,
+    /// Directories whose names are not all known to the image.
+    unlisted: HashSet<Object>,
+    /// For paths.
+    bytes: Vec<u8>,
+}
+
+impl Seen {
+    pub(super) fn by<S: Source>(source: &mut S) -> Seen {
+        let (mut origins, mut on_host) = (Vec::new(), Vec::new());
+        source.each_origin(&mut |origin| origins.push(origin));
+        source.each_on_host(&mut |inode, origin| on_host.push((inode, origin)));
+        on_host.retain(|(inode, _)| source.attributes(*inode).is_ok_and(|one| one.step.unlisted));
+        let mut object = |origin| {
+            let identity = source.host_identity(origin).ok()?;
+            Some((identity.device, identity.inode))
+        };
+        let unlisted = on_host.into_iter().filter_map(|(_, origin)| object(origin)).collect();
+        let record = |origin: Origin| Some((object(origin)?, origin.0));
+        let mut records: Vec<_> = origins.into_iter().filter_map(record).collect();
+        records.sort_unstable();
+        Seen { records, unlisted, bytes: vec![0; PATH_BYTES_MAX] }
+    }
+
+    /// Invariant 4.
+    pub(super) fn is_unlisted(&self, directory: &Metadata) -> bool {
+        self.unlisted.contains(&object_of(directory))
+    }
+
+    /// Whether what was `found` at `path` is what the image saw there.
+    pub(super) fn has<S: Source>(&mut self, source: &mut S, path: &Path, found: &Metadata) -> bool {
+        let now = host::identity_of(found);
+        let loose = found.is_dir() || is_special(found);
+        let same = |seen: HostIdentity| {
+            loose || (seen.size, seen.modified_ns) == (now.size, now.modified_ns)
+        };
+        self.has_one(source, path, found, same) || self.records.is_empty()
+    }
+
+    /// Whether the image has looked at it since it was changed last.
+    pub(super) fn has_latest<S: Source>(
+        &mut self,
+        source: &mut S,
+        path: &Path,
+        found: &Metadata,
+    ) -> bool {
+        let now = host::identity_of(found);
+        self.has_one(source, path, found, |seen| seen == now)
+    }
+
+    fn has_one<S: Source>(
+        &mut self,
+        source: &mut S,
+        path: &Path,
+        found: &Metadata,
+        same: impl Fn(HostIdentity) -> bool,
+    ) -> bool {
+        let which = object_of(found);
+        let first = self.records.partition_point(|(one, _)| *one < which);
+        let records = self.records[first..].iter().take_while(|(one, _)| *one == which);
+        for origin in records.map(|(_, origin)| Origin(*origin)) {
+            let same = source.host_identity(origin).is_ok_and(&same);
+            // One that is too long to be told is taken for this one.
+            let there = source.host_path(origin, &mut self.bytes).map_or(true, |length| {
+                host::path_of(&self.bytes[..length.min(PATH_BYTES_MAX)]) == path
+            });
+            let another_name = !found.is_dir() && found.nlink() > 1;
+            if same && (there || another_name) {
+                return true;
+            }
+        }
+        false
+    }
+}

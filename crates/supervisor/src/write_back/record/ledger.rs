@@ -1,0 +1,686 @@
+//! Records what write-backs have put on the host, so that the next one can tell changes of the
+//! image from changes of other programs.
+//!
+//! ```text
+//!   begin: directories to work in ──► note: what is about to happen ──► (it happens, or half)
+//!                                                                              │
+//!   the next plan ◄── entries: path -> what is there, and of which inode ◄── settle: look
+//! ```
+//!
+//! Invariants
+//! 1. All that is to get a name is noted before anything gets one, and becomes an entry by a look
+//!    at the host: whether all went well, or somebody was killed in between, is the same. What was
+//!    seen under its name (`placed`) is an entry even if somebody has replaced it before that look.
+//! 2. Where there is no entry, what the image saw when it first looked counts; below a directory
+//!    that a write-back made (`Here::made`) that is nothing.
+//! 3. A status change (`ctime`) that we caused is nobody else's: the last one of each object is
+//!    known (`own`); where it cannot be looked at, when it was done at the latest, negative.
+//! 4. What a refresh gives back to the host is written down before (`returning`), and no entry any
+//!    more once the image has another object of that name, or none.
+//! 5. The file of a ledger is replaced as a whole. One without a file notes nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::ops::Bound;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use husk_proto::fs::{Attributes, HostIdentity, Kind, Rights};
+use husk_proto::{Fs, Inode};
+use serde::{Deserialize, Serialize};
+
+use crate::image::clock;
+use crate::write_back::Source;
+use crate::write_back::commit::make::Noted;
+use crate::write_back::host;
+use crate::write_back::host::beneath::{Beneath, Object as Which};
+use crate::write_back::host::extended;
+use crate::write_back::host::extended::Extended;
+use crate::write_back::plan::{Content, Object, Plan};
+
+/// What is known of one path.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// This.
+    Here(Here),
+    /// Nothing: what was there has been removed.
+    Gone,
+}
+
+/// An object that is on the host as the image had it.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Here {
+    #[serde(with = "Identity")]
+    /// What it is on the host.
+    pub identity: HostIdentity,
+    /// Number and generation of its inode in the image.
+    inode: (u32, u32),
+    /// A hash of the bytes (`content::hash`), where it is known.
+    pub content: Option<u64>,
+    /// A hash of the attributes (`facts`).
+    pub facts: u64,
+    /// Mode, owner and group, where they are known.
+    #[serde(default)]
+    pub rights: Option<Rights>,
+    /// A directory that a write-back made, with all that is below.
+    pub made: bool,
+    /// Written beside what somebody else changed: the image has no such name.
+    pub aside: bool,
+}
+
+impl Here {
+    /// Whether it is of this inode.
+    pub fn is_of(&self, inode: Inode) -> bool {
+        self.inode == (inode.number, inode.generation)
+    }
+}
+
+/// How an identity is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "HostIdentity")]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified_ns: i64,
+    changed_ns: i64,
+}
+
+/// What is about to happen.
+#[derive(Serialize, Deserialize, Debug, Clone)]
+enum Intent {
+    /// An object gets its name. `top`: with all that is below it, in one step.
+    Put { path: Text, here: Here, top: bool, replaces: bool },
+    /// A file gets another name, and with it the attributes it has in the image.
+    Link { path: Text, here: Here, modified_ns: i64 },
+    /// An object goes; when that was decided, ns.
+    Delete { path: Text, noted_ns: i64 },
+    /// Attributes change to these; `extended`: a hash of the extended ones, if they do.
+    Touch {
+        path: Text,
+        here: Here,
+        mode: u32,
+        modified_ns: i64,
+        #[serde(default)]
+        extended: Option<u64>,
+    },
+    /// Another name of this object goes: device, inode.
+    Relink(u64, u64),
+}
+
+/// A path as it is written down.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum Text {
+    /// As it is.
+    Plain(String),
+    /// Bytes that are no text.
+    Raw(Vec<u8>),
+}
+
+impl Text {
+    /// Of a path.
+    pub fn of(path: &Path) -> Text {
+        match path.to_str() {
+            Some(text) => Text::Plain(text.to_owned()),
+            None => Text::Raw(path.as_os_str().as_bytes().to_vec()),
+        }
+    }
+
+    /// The path.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Text::Plain(text) => PathBuf::from(text),
+            Text::Raw(bytes) => PathBuf::from(OsString::from_vec(bytes.clone())),
+        }
+    }
+}
+
+/// The file of a ledger.
+#[derive(Serialize, Deserialize, Default)]
+struct Stored {
+    entries: Vec<(Text, Entry)>,
+    own: Vec<(u64, u64, i64)>,
+    pending: Vec<Intent>,
+    working: Vec<Text>,
+    to_go: Vec<(Text, i64)>,
+    #[serde(default)]
+    returning: Vec<(Text, [u32; 4])>,
+}
+
+/// The notes of all write-backs of an image.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    file: Option<PathBuf>,
+    entries: BTreeMap<PathBuf, Entry>,
+    own: HashMap<(u64, u64), i64>,
+    pending: Vec<Intent>,
+    /// What has been seen under its name since it was noted.
+    placed: HashSet<PathBuf>,
+    /// Directories that may hold temporary names.
+    working: BTreeSet<PathBuf>,
+    /// What may be given back to the host: path, directory in the image, and inode there.
+    returning: Vec<(PathBuf, Inode, Inode)>,
+    /// What was to be removed and is still there, and when that was decided.
+    to_go: HashMap<PathBuf, i64>,
+    places: HashMap<(u32, u32), Vec<PathBuf>>,
+    /// See `status_changed`.
+    changed: bool,
+    /// What is pending was noted by one that was killed.
+    inherited: bool,
+}
+
+impl Ledger {
+    /// The ledger kept in `file`, which is read if it is there.
+    pub fn at(file: PathBuf) -> Ledger {
+        let text = fs::read(&file).unwrap_or_default();
+        // What cannot be read is nothing: both versions are kept then.
+        let stored: Stored = serde_json::from_slice(&text).unwrap_or_default();
+        let mut ledger = Ledger {
+            file: Some(file),
+            entries: stored.entries.into_iter().map(|(path, entry)| (path.path(), entry)).collect(),
+            own: stored.own.into_iter().map(|(device, inode, ns)| ((device, inode), ns)).collect(),
+            pending: stored.pending,
+            placed: HashSet::new(),
+            working: stored.working.iter().map(Text::path).collect(),
+            returning: stored
+                .returning
+                .into_iter()
+                .map(|(path, one)| returning(&path, one))
+                .collect(),
+            to_go: stored.to_go.into_iter().map(|(path, ns)| (path.path(), ns)).collect(),
+            places: HashMap::new(),
+            changed: false,
+            inherited: false,
+        };
+        ledger.inherited = !ledger.pending.is_empty();
+        ledger.index();
+        ledger
+    }
+
+    /// Whether anything is noted here.
+    pub fn notes(&self) -> bool {
+        self.file.is_some()
+    }
+
+    fn index(&mut self) {
+        self.places.clear();
+        for (path, entry) in &self.entries {
+            if let Entry::Here(here) = entry {
+                self.places.entry(here.inode).or_default().push(path.clone());
+            }
+        }
+    }
+
+    // ---- asked by the plan ----------------------------------------------------------------------
+
+    /// What is known of `path`.
+    pub fn entry(&self, path: &Path) -> Option<&Entry> {
+        self.entries.get(path)
+    }
+
+    /// What is there, if something is.
+    pub fn here(&self, path: &Path) -> Option<&Here> {
+        match self.entries.get(path) {
+            Some(Entry::Here(here)) => Some(here),
+            _ => None,
+        }
+    }
+
+    /// The same of an inode of the image, which is what a write-back has put there.
+    pub fn here_of(&self, path: &Path, inode: Inode) -> Option<&Here> {
+        self.here(path).filter(|here| here.is_of(inode))
+    }
+
+    /// What write-backs have put into the directory `path`.
+    pub fn children<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a Path, &'a Here)> {
+        let behind = (Bound::Excluded(path), Bound::Unbounded);
+        let below = self.entries.range::<Path, _>(behind);
+        let below = below.take_while(move |(one, _)| one.starts_with(path));
+        below.filter_map(move |(one, entry)| match entry {
+            Entry::Here(here) if one.parent() == Some(path) => Some((&**one, here)),
+            _ => None,
+        })
+    }
+
+    /// Where an inode of the image is on the host.
+    pub fn places(&self, inode: Inode) -> impl Iterator<Item = (&Path, &Here)> {
+        let paths = self.places.get(&(inode.number, inode.generation)).into_iter().flatten();
+        paths.filter_map(|path| Some((&**path, self.here(path)?)))
+    }
+
+    /// Whether the last change of an object is one of ours.
+    pub fn is_ours(&self, found: &HostIdentity) -> bool {
+        let ours = self.own.get(&(found.device, found.inode));
+        ours.is_some_and(|&ns| found.changed_ns == ns || ns < 0 && found.changed_ns <= -ns)
+    }
+
+    /// Whether an object is one that write-backs have changed.
+    pub fn knows(&self, which: Which) -> bool {
+        self.own.contains_key(&which)
+    }
+
+    /// Whether `found` is what was `expected`, as far as others are concerned.
+    pub fn same(&self, expected: &HostIdentity, found: &HostIdentity) -> bool {
+        let content = HostIdentity { changed_ns: expected.changed_ns, ..*found } == *expected;
+        content && (found.changed_ns == expected.changed_ns || self.is_ours(found))
+    }
+
+    /// When it was decided that the object at `path` goes, if it was.
+    pub fn to_go_since(&self, path: &Path) -> Option<i64> {
+        self.to_go.get(path).copied()
+    }
+
+    // ---- told by who writes back ----------------------------------------------------------------
+
+    /// The bytes of an inode as they are on the host by all its names.
+    pub fn learn(&mut self, inode: Inode, content: u64) {
+        for path in self.places.get(&(inode.number, inode.generation)).into_iter().flatten() {
+            if let Some(Entry::Here(here)) = self.entries.get_mut(path) {
+                here.content.get_or_insert(content);
+            }
+        }
+    }
+
+    /// What a write-back has put at `path` is another object by now, which says the same.
+    pub fn replaced(&mut self, path: &Path, identity: HostIdentity) {
+        self.own.insert((identity.device, identity.inode), identity.changed_ns);
+        if let Some(Entry::Here(here)) = self.entries.get_mut(path) {
+            here.identity = identity;
+        }
+    }
+
+    /// The image has the rights of what is at `path`, which somebody has changed at `changed_ns`;
+    /// `facts`: what it says then, if it had nothing else to say.
+    pub fn status_changed(
+        &mut self,
+        path: &Path,
+        changed_ns: i64,
+        rights: Rights,
+        facts: Option<u64>,
+    ) {
+        let Some(Entry::Here(here)) = self.entries.get_mut(path) else { return };
+        let before = *here;
+        here.identity.changed_ns = changed_ns;
+        here.rights = Some(rights);
+        here.facts = facts.unwrap_or(here.facts);
+        self.changed |= *here != before;
+    }
+
+    /// Writes it down, if that was said of anything since.
+    pub fn save_if_changed(&mut self) -> io::Result<()> {
+        match std::mem::take(&mut self.changed) {
+            true => self.save(),
+            false => Ok(()),
+        }
+    }
+
+    /// Temporary names are about to be made for `plan`.
+    pub fn begin<S: Source>(
+        &mut self,
+        source: &mut S,
+        beneath: &Beneath,
+        plan: &Plan,
+    ) -> io::Result<()> {
+        if !self.notes() {
+            return Ok(());
+        }
+        let deletes = plan.deletes.iter().filter_map(|delete| delete.path.parent());
+        let all = plan.puts.iter().map(|put| &*put.directory).chain(deletes);
+        self.working.extend(all.map(Path::to_owned));
+        plan.puts.iter().for_each(|put| self.note_links(source, beneath, &put.object));
+        self.save()
+    }
+
+    /// Files of the host from which `object` is made: they change with their new name. One that
+    /// somebody else has changed stays theirs.
+    fn note_links<S: Source>(&mut self, source: &mut S, beneath: &Beneath, object: &Object) {
+        match &object.content {
+            Content::Host(path) => {
+                let Ok(Some(identity)) = beneath.identity(path) else { return };
+                if self.is_edited(source, object, path, &identity) {
+                    return;
+                }
+                let inode = (object.inode.number, object.inode.generation);
+                let (content, facts, made, aside) = (None, 0, false, false);
+                let rights = Some(rights(&object.attributes));
+                let here = Here { identity, inode, content, facts, rights, made, aside };
+                let modified_ns = object.attributes.modified_ns;
+                self.pending.push(Intent::Link { path: Text::of(path), here, modified_ns });
+            }
+            Content::Tree(children) => {
+                children.iter().for_each(|(_, child)| self.note_links(source, beneath, child));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the file of the host that `object` is made of has other bytes or times by now than
+    /// the image and its write-backs know of.
+    pub fn is_edited<S: Source>(
+        &self,
+        source: &mut S,
+        object: &Object,
+        path: &Path,
+        found: &HostIdentity,
+    ) -> bool {
+        let put = self.here_of(path, object.inode);
+        let origin = object.attributes.origin;
+        let imported = || source.host_identity(origin?).ok();
+        let known = put.map(|here| here.identity).or_else(imported);
+        let which = |one: &HostIdentity| (one.device, one.inode, one.size, one.modified_ns);
+        object.attributes.step.kind == Kind::File
+            && known.is_some_and(|known| which(&known) != which(found))
+    }
+
+    /// Notes all that `plan` is about to do, with what was made for its puts.
+    pub fn note(&mut self, beneath: &Beneath, plan: &Plan, made: Vec<Noted>) -> io::Result<()> {
+        if !self.notes() {
+            return Ok(());
+        }
+        let noted_ns = clock::exact_ns();
+        for put in &plan.puts {
+            let replaced = put.replaces.map(|_| put.target());
+            self.pending.extend(replaced.iter().flat_map(|path| relinks(beneath, path)));
+        }
+        for delete in &plan.deletes {
+            self.pending.extend(relinks(beneath, &delete.path));
+            self.pending.push(Intent::Delete { path: Text::of(&delete.path), noted_ns });
+        }
+        let replaced: BTreeSet<PathBuf> =
+            plan.puts.iter().filter(|put| put.replaces.is_some()).map(|put| put.target()).collect();
+        let asides: BTreeSet<PathBuf> =
+            plan.puts.iter().filter(|put| put.aside).map(|put| put.target()).collect();
+        let tops: BTreeSet<PathBuf> = plan.puts.iter().map(|put| put.target()).collect();
+        for one in made {
+            let here = Here {
+                identity: one.identity,
+                inode: (one.inode.number, one.inode.generation),
+                content: one.content,
+                facts: one.facts,
+                rights: Some(one.rights),
+                made: one.tree,
+                aside: asides.contains(&one.path),
+            };
+            let (top, replaces) = (tops.contains(&one.path), replaced.contains(&one.path));
+            self.pending.push(Intent::Put { path: Text::of(&one.path), here, top, replaces });
+        }
+        for touch in &plan.touches {
+            let known = self.here(&touch.path);
+            let here = Here {
+                identity: touch.before,
+                inode: (touch.inode.number, touch.inode.generation),
+                content: known.and_then(|known| known.content),
+                facts: facts(&touch.attributes, touch.extended.as_ref()),
+                rights: Some(rights(&touch.attributes)),
+                made: known.is_some_and(|known| known.made),
+                aside: known.is_some_and(|known| known.aside),
+            };
+            let (mode, modified_ns) = (touch.attributes.step.mode, touch.attributes.modified_ns);
+            self.pending.push(Intent::Touch {
+                path: Text::of(&touch.path),
+                here,
+                mode,
+                modified_ns,
+                extended: touch.extended.as_ref().map(extended::hash_of_all),
+            });
+        }
+        self.save()
+    }
+
+    /// What was noted for the first path of each pair has been seen at the second one: the same, or
+    /// beside it, where somebody else was first.
+    pub fn placed(&mut self, names: Vec<(PathBuf, PathBuf)>) {
+        let beside = names.iter().filter(|(path, name)| path != name);
+        let beside: HashMap<&Path, &Path> = beside.map(|(path, name)| (&**path, &**name)).collect();
+        for intent in &mut self.pending {
+            if let Intent::Put { path, here, top: true, replaces } = intent
+                && let Some(name) = beside.get(&*path.path())
+            {
+                (*path, here.aside, *replaces) = (Text::of(name), true, false);
+            }
+        }
+        self.placed.extend(names.into_iter().map(|(_, name)| name));
+    }
+
+    /// Removes what is left under temporary names, makes names durable that may not be, and turns
+    /// what was noted into entries (invariant 1).
+    pub fn settle(&mut self, beneath: &Beneath) -> io::Result<()> {
+        if self.working.is_empty() && self.pending.is_empty() {
+            return Ok(());
+        }
+        for directory in std::mem::take(&mut self.working) {
+            host::remove_leftovers(beneath, &directory);
+            // One that has gone has nothing to sync; nor does one that cannot be opened.
+            let _ = beneath.sync_directory(&directory);
+        }
+        let pending = std::mem::take(&mut self.pending);
+        let inherited = std::mem::take(&mut self.inherited);
+        let latest = -clock::exact_ns();
+        for intent in &pending {
+            if let Intent::Relink(device, inode) = intent {
+                self.own.insert((*device, *inode), latest);
+            }
+        }
+        for intent in &pending {
+            self.settle_top(beneath, intent);
+        }
+        for intent in &pending {
+            self.settle_one(beneath, intent, inherited);
+        }
+        for intent in &pending {
+            if let Intent::Put { path, .. } | Intent::Delete { path, .. } = intent {
+                self.settle_directory(beneath, &path.path());
+            }
+        }
+        self.placed.clear();
+        self.index();
+        self.save()
+    }
+
+    /// Whether a path has been seen with what was noted for it, itself or in a tree.
+    fn was_placed(&self, path: &Path) -> bool {
+        path.ancestors().any(|one| self.placed.contains(one))
+    }
+
+    /// What is replaced or removed as a whole. What cannot be looked at is there.
+    fn settle_top(&mut self, beneath: &Beneath, intent: &Intent) {
+        match intent {
+            Intent::Put { path, here, top: true, replaces, .. } => {
+                let path = path.path();
+                match beneath.identity(&path) {
+                    Ok(Some(found)) if is_object(&found, &here.identity) => self.forget(&path),
+                    _ if self.placed.contains(&path) => self.forget(&path),
+                    // Killed between two renames, on a file system that cannot exchange.
+                    Ok(None) if *replaces => self.gone(path),
+                    _ => {}
+                }
+            }
+            Intent::Delete { path, noted_ns } => {
+                let path = path.path();
+                match beneath.identity(&path) {
+                    Ok(None) => self.gone(path),
+                    _ => drop(self.to_go.entry(path).or_insert(*noted_ns)),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `inherited`: nobody knows how far it has come.
+    fn settle_one(&mut self, beneath: &Beneath, intent: &Intent, inherited: bool) {
+        match intent {
+            Intent::Link { path, here, modified_ns } => {
+                let path = path.path();
+                let Some(found) = self.own_if(beneath, &path, &here.identity) else { return };
+                let before = here.identity;
+                let ours = found.size == before.size && found.modified_ns == *modified_ns;
+                if ours && found.modified_ns != before.modified_ns {
+                    let known = self.here(&path).copied().unwrap_or(*here);
+                    self.entries.insert(path, Entry::Here(Here { identity: found, ..known }));
+                }
+            }
+            Intent::Put { path, here, .. } => {
+                let path = path.path();
+                let identity = match self.own_if(beneath, &path, &here.identity) {
+                    Some(found) => as_found(&found, here),
+                    None if self.was_placed(&path) => here.identity,
+                    None => return,
+                };
+                self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
+            }
+            Intent::Touch { path, here, mode, modified_ns, extended } => {
+                let path = path.path();
+                let Some(identity) = self.own_if(beneath, &path, &here.identity) else { return };
+                let Ok(Some(found)) = beneath.found(&path) else { return };
+                let whole = found.is_symlink() || found.mode() & 0o7777 == *mode & 0o7777;
+                let size = found.is_dir() || identity.size == here.identity.size;
+                let extended =
+                    !inherited || extended.is_none_or(|all| has_all(beneath, &path, all));
+                if whole && size && extended && identity.modified_ns == *modified_ns {
+                    self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
+                }
+            }
+            Intent::Delete { .. } | Intent::Relink(..) => {}
+        }
+    }
+
+    /// The directory of a name that came or went.
+    fn settle_directory(&mut self, beneath: &Beneath, path: &Path) {
+        let found = path.parent().map(|parent| beneath.identity(parent));
+        if let Some(Ok(Some(found))) = found {
+            self.own.insert((found.device, found.inode), found.changed_ns);
+        }
+    }
+
+    /// The object, if it is at `path`; its last change is ours then.
+    fn own_if(
+        &mut self,
+        beneath: &Beneath,
+        path: &Path,
+        object: &HostIdentity,
+    ) -> Option<HostIdentity> {
+        let found = beneath.identity(path).ok().flatten();
+        let found = found.filter(|found| is_object(found, object))?;
+        self.own.insert((found.device, found.inode), found.changed_ns);
+        Some(found)
+    }
+
+    fn gone(&mut self, path: PathBuf) {
+        self.forget(&path);
+        self.entries.insert(path, Entry::Gone);
+    }
+
+    /// Nothing is known of `path` any more, nor of what was below.
+    fn forget(&mut self, path: &Path) {
+        let below = self.entries.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+        let below = below.map(|(one, _)| one).take_while(|one| one.starts_with(path));
+        for one in below.cloned().collect::<Vec<_>>() {
+            self.entries.remove(&one);
+        }
+        self.to_go.retain(|one, _| !one.starts_with(path));
+    }
+
+    /// These names of the image may be given back to the host from now on: path, directory, inode.
+    pub fn returning(&mut self, names: Vec<(PathBuf, Inode, Inode)>) -> io::Result<()> {
+        self.returning.extend(names);
+        self.save()
+    }
+
+    /// Nothing is known any more of what was given back, whether by this process or by one that was
+    /// killed; `paths`: nor of these.
+    pub fn returned<F: Fs>(&mut self, image: &mut F, paths: &[PathBuf]) -> io::Result<()> {
+        if self.returning.is_empty() && paths.is_empty() {
+            return Ok(());
+        }
+        for (path, dir, inode) in std::mem::take(&mut self.returning) {
+            let name = path.file_name().unwrap_or_default().as_bytes();
+            let there = image.lookup(dir, name).is_ok_and(|step| step.inode == inode);
+            if !there && self.here_of(&path, inode).is_some() {
+                self.forget(&path);
+            }
+        }
+        paths.iter().for_each(|path| self.forget(path));
+        self.index();
+        self.save()
+    }
+
+    /// Writes it down.
+    pub fn save(&self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let stored = Stored {
+            entries: self.entries.iter().map(|(path, entry)| (Text::of(path), *entry)).collect(),
+            own: self.own.iter().map(|(&(device, inode), &ns)| (device, inode, ns)).collect(),
+            pending: self.pending.clone(),
+            working: self.working.iter().map(|path| Text::of(path)).collect(),
+            returning: self.returning.iter().map(stored_returning).collect(),
+            to_go: self.to_go.iter().map(|(path, ns)| (Text::of(path), *ns)).collect(),
+        };
+        host::replace(file, &serde_json::to_vec(&stored)?)
+    }
+}
+
+fn returning(
+    path: &Text,
+    [dir, dir_generation, inode, generation]: [u32; 4],
+) -> (PathBuf, Inode, Inode) {
+    let dir = Inode { number: dir, generation: dir_generation };
+    (path.path(), dir, Inode { number: inode, generation })
+}
+
+fn stored_returning((path, dir, inode): &(PathBuf, Inode, Inode)) -> (Text, [u32; 4]) {
+    (Text::of(path), [dir.number, dir.generation, inode.number, inode.generation])
+}
+
+/// Whether what is at `path` has these extended attributes. What cannot be read it may not have.
+fn has_all(beneath: &Beneath, path: &Path, all: u64) -> bool {
+    let held = beneath.hold_if_there(path).ok().flatten();
+    let found = held.and_then(|held| extended::even_unreadable(&held).ok());
+    found.is_some_and(|found| extended::hash_of_all(&found) == all)
+}
+
+fn is_object(found: &HostIdentity, object: &HostIdentity) -> bool {
+    (found.device, found.inode) == (object.device, object.inode)
+}
+
+/// What was `found`, if it is as it was made; if somebody has changed it since, what was made.
+fn as_found(found: &HostIdentity, here: &Here) -> HostIdentity {
+    let made = here.identity;
+    let same = (found.size, found.modified_ns) == (made.size, made.modified_ns);
+    if here.made || same { *found } else { made }
+}
+
+/// Objects at and below `path` that have other names, which will see them go.
+fn relinks(beneath: &Beneath, path: &Path) -> Vec<Intent> {
+    let (mut open, mut found) = (vec![path.to_owned()], Vec::new());
+    while let Some(path) = open.pop() {
+        let Ok(Some(one)) = beneath.found(&path) else { continue };
+        if one.is_dir() {
+            let names = beneath.names(&path).unwrap_or_default();
+            open.extend(names.iter().map(|name| path.join(name)));
+        } else if one.nlink() > 1 {
+            found.push(Intent::Relink(one.dev(), one.ino()));
+        }
+    }
+    found
+}
+
+/// Mode, owner and group that a write-back sets.
+pub fn rights(attributes: &Attributes) -> Rights {
+    let step = &attributes.step;
+    (step.mode & 0o7777, step.uid, step.gid)
+}
+
+/// A hash of the attributes that a write-back sets.
+pub fn facts(attributes: &Attributes, extended: Option<&Extended>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let step = &attributes.step;
+    (step.mode & 0o7777, step.uid, step.gid, attributes.modified_ns).hash(&mut hasher);
+    (step.kind == Kind::Directory).hash(&mut hasher);
+    extended.hash(&mut hasher);
+    hasher.finish()
+}
