@@ -51,9 +51,6 @@ use crate::output::{say, say_aside};
 use resize::Making;
 use save::Saver;
 
-/// How long the server of a volume looks for another wish before it sleeps: a lone program that
-/// syncs again and again is back by then, and need not wake anybody.
-const SPIN_NS: u128 = 50_000;
 /// So often, at most, what nobody has synced is saved: as often as ext4 writes its journal.
 const REST_EVERY: Duration = Duration::from_secs(5);
 /// It takes less than this part of the time.
@@ -156,31 +153,28 @@ fn again(direct: &mut Direct, tree: (u32, Inode), name: &str) -> Result<Saver, F
     open::reopen(direct, tree, name, area)
 }
 
-/// Answers wishes until it is told to stop.
+/// Answers wishes until it is told to stop. It sleeps as soon as nobody waits: Linux may have put
+/// the program that it has just woken on this core, which a look for the next wish would keep from
+/// going on (ADR 0103).
 fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
     let tree = saver.tree();
     let Ok(mut direct) = attach() else { return saver };
     direct.volume_set_state(tree, VolumeState::Served);
-    let (mut has_answered, mut rest_due) = (false, Instant::now() + REST_EVERY);
-    let mut making = None;
+    let (mut making, mut rest_due) = (None, Instant::now() + REST_EVERY);
     loop {
         if Instant::now() >= rest_due {
             rest_due = save_rest(&mut direct, &mut saver, name);
         }
         let bell = direct.volume_bell(tree);
         if answer(&mut direct, &mut saver, name, &mut making) {
-            has_answered = true;
-        } else {
-            if stop.load(Ordering::Acquire) {
-                return saver;
-            }
-            if std::mem::take(&mut has_answered) && rang_soon(&direct, tree, bell) {
-                continue;
-            }
-            if direct.volume_await_wishes(tree, bell, LOOK.as_nanos() as u64) {
-                let is_dead = |pid, tid| husk_region::judge(pid, tid) == Life::Dead;
-                direct.volume_sweep(tree, &is_dead);
-            }
+            continue;
+        }
+        if stop.load(Ordering::Acquire) {
+            return saver;
+        }
+        if direct.volume_await_wishes(tree, bell, LOOK.as_nanos() as u64) {
+            let is_dead = |pid, tid| husk_region::judge(pid, tid) == Life::Dead;
+            direct.volume_sweep(tree, &is_dead);
         }
     }
 }
@@ -196,18 +190,6 @@ fn save_rest(direct: &mut Direct, saver: &mut Saver, name: &str) -> Instant {
     saver.save_room(direct);
     look_at(direct, saver, name);
     Instant::now() + least.max(begun.elapsed() * REST_PART)
-}
-
-/// Whether somebody rings within `SPIN_NS` of an answer.
-fn rang_soon(direct: &Direct, tree: u32, bell: u32) -> bool {
-    let begun = Instant::now();
-    while begun.elapsed().as_nanos() < SPIN_NS {
-        if direct.volume_bell(tree) != bell {
-            return true;
-        }
-        std::hint::spin_loop();
-    }
-    false
 }
 
 /// Answers those who wait now, together; false: nobody waits for a sync.
