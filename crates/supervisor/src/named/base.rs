@@ -30,9 +30,9 @@ use husk_proto::entry::IMAGES_BELOW_HOME;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statfs};
 use rustix::io::Errno;
 
+use super::commands::up::START_MAX;
 use crate::config::IMAGES;
 use crate::config::state::lasting_home;
-use crate::named::up::START_MAX;
 use crate::output::failure::Failure;
 use crate::output::say;
 use crate::run::request::reason;

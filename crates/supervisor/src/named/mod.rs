@@ -12,6 +12,9 @@
 //!   husk down NAME ──Down──►      '── ends programs, writes back, answers, goes
 //! ```
 //!
+//! Folders: `commands` (the side of whoever types), `server` (the supervisor's), `keeper` (processes
+//! that hold an image's descriptors), `mount` (`husk mount`).
+//!
 //! Invariants
 //! 1. One supervisor per name: it holds the lock as long as it lives (`place`).
 //! 2. Only processes of the same user get an answer, and only through it the region.
@@ -27,55 +30,38 @@
 //! 7. Nobody waits for a supervisor that has died: its end of the socket is closed, and its lock
 //!    free. Nor for long for one that is stopped: who works gives signs of life (`pulse`).
 
-mod adopt;
-mod ask;
 mod base;
-mod copy;
-mod enter;
-mod guard;
-mod half;
-mod hosting;
-mod keep;
-mod kept;
+mod commands;
+mod keeper;
 mod message;
 pub mod mount;
-pub mod offer;
-mod parcel;
 mod place;
-mod programs;
-mod pulse;
-mod refused;
-mod serve;
-mod sync;
-mod tend;
-mod turns;
-mod unfinished;
-mod up;
-mod waiting;
+mod server;
 
-pub use adopt::adopt;
-pub(crate) use adopt::{goes_on, has_memory};
-pub(crate) use ask::NOT_TAKEN_OVER;
-pub use ask::{Row, down, is_inside, list, region, table};
-pub(crate) use ask::{down_part, look, pids as processes_of};
-pub use copy::copy;
-pub use enter::{enter, enter_at};
-pub use guard::guard;
-pub(crate) use guard::{Guard, keeps};
-pub use half::told;
-pub use hosting::{add as add_host, remove as remove_host};
-pub use keep::{attend, keep};
+pub(crate) use commands::ask::NOT_TAKEN_OVER;
+pub use commands::ask::{Row, down, is_inside, list, region, table};
+pub(crate) use commands::ask::{down_part, look, pids as processes_of};
+pub use commands::copy::copy;
+pub use commands::enter::{enter, enter_at};
+pub use commands::offer;
+pub use commands::parcel::{pack, unpack};
+pub use commands::programs::{Process, kill, process, process_table, processes};
+pub use commands::unfinished::{all_unfinished, unfinished};
+pub(crate) use commands::up::SELF;
+pub use commands::up::up;
+pub use commands::waiting::Waiting;
+pub use keeper::adopt::adopt;
+pub(crate) use keeper::adopt::{goes_on, has_memory};
+pub use keeper::guard::guard;
+pub(crate) use keeper::guard::{Guard, keeps};
+pub use keeper::half::told;
+pub use keeper::{attend, keep};
 pub use message::{Status, Synced};
-pub use parcel::{pack, unpack};
 pub use place::{Ended, names};
 pub(crate) use place::{Name, Place, keeper, log, path};
-pub use programs::{Process, kill, process, process_table, processes};
-pub use sync::{foreseen, planned, sync};
-pub(crate) use sync::{lives, place_of, turn, written};
-pub(crate) use tend::leave;
-pub use tend::{resume, tend};
-pub(crate) use turns::Turn;
-pub use unfinished::{all_unfinished, unfinished};
-pub(crate) use up::SELF;
-pub use up::up;
-pub use waiting::Waiting;
+pub use server::hosting::{add as add_host, remove as remove_host};
+pub use server::sync::{foreseen, planned, sync};
+pub(crate) use server::sync::{lives, place_of, turn, written};
+pub(crate) use server::tend::leave;
+pub use server::tend::{resume, tend};
+pub(crate) use server::turns::Turn;

@@ -38,7 +38,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use serde::{Deserialize, Serialize};
 
-use crate::named::adopt;
+use super::keeper::adopt;
 use crate::named::base;
 use crate::named::message::Status;
 use crate::named::mount::Record;

@@ -18,11 +18,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::named::adopt;
-use crate::named::keep::part_from_caller;
+use crate::named::commands::up::{Begun, SELF, START_MAX, answer};
+use crate::named::keeper::adopt;
+use crate::named::keeper::part_from_caller;
 use crate::named::place::Place;
-use crate::named::tend::{let_go, say_begun};
-use crate::named::up::{Begun, SELF, START_MAX, answer};
+use crate::named::server::tend::{let_go, say_begun};
 use crate::output::failure::Failure;
 use crate::run::request::reason;
 

@@ -45,11 +45,11 @@ pub use mind::mind;
 pub(crate) use point::{mounts, standing_over};
 pub use start::serve;
 
+use super::commands::ask::{look, pids};
+use super::commands::up::{Begun, SELF, START_MAX, answer};
 use crate::image::work::ensure_able;
-use crate::named::ask::{look, pids};
 use crate::named::base;
 use crate::named::place::{MOUNT, Name, Place};
-use crate::named::up::{Begun, SELF, START_MAX, answer};
 use crate::output::failure::Failure;
 use crate::run::request::reason;
 

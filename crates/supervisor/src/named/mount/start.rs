@@ -9,8 +9,8 @@ use std::thread::available_parallelism;
 use fuser::{Config, Session, SessionACL};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::named::tend::{let_go, say_begun};
-use crate::named::up::Begun;
+use crate::named::commands::up::Begun;
+use crate::named::server::tend::{let_go, say_begun};
 use crate::output::failure::Failure;
 use crate::run::request::reason;
 

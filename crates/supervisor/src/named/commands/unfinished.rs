@@ -4,11 +4,11 @@
 
 use std::ffi::OsStr;
 
+use super::ask::glance;
 use crate::image::attach::Visit;
-use crate::named::ask::glance;
 use crate::named::message::Status;
 use crate::named::place::Place;
-use crate::named::sync::meant;
+use crate::named::server::sync::meant;
 use crate::recovery::{self, Half};
 
 /// A line for each of them in the trees of the image that `typed` names: a name, or the process id

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::named::adopt::is_kept;
-use crate::named::enter::{ANSWER_MAX, unanswered};
+use super::enter::{ANSWER_MAX, unanswered};
+use super::unfinished::is_own;
+use super::waiting::Waiting;
+use crate::named::keeper::adopt::is_kept;
 use crate::named::message::{Answer, Ask, Status, ask};
 use crate::named::mount;
 use crate::named::place::{Adopted, Ended, Held, MISSING, Name, Place, names};
-use crate::named::unfinished::is_own;
-use crate::named::waiting::Waiting;
 use crate::output::failure::Failure;
 use crate::recovery::{self, Half};
 use crate::run::request::reason;

@@ -15,6 +15,11 @@
 //!    wait in the listener's queue.
 //! 3. A supervisor that is killed again and again is given up, and the image's log says so.
 
+pub(super) mod adopt;
+pub(super) mod guard;
+pub(super) mod half;
+pub(super) mod kept;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
@@ -23,15 +28,14 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use self::kept::OVER;
+use super::commands::ask::GIVEN_UP;
+use super::commands::up::{Begun, START_MAX, patience};
+use super::server::tend::{let_go, say_begun};
 use crate::image::descriptors::inherited;
 use crate::image::work::take_signals;
-use crate::named::ask::GIVEN_UP;
-use crate::named::half;
-use crate::named::kept::OVER;
 use crate::named::message::{receive, send};
 use crate::named::place::{Name, Place};
-use crate::named::tend::{let_go, say_begun};
-use crate::named::up::{Begun, START_MAX, patience};
 use crate::output::failure::Failure;
 use crate::run::request::reason;
 

@@ -18,14 +18,15 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
+use super::kept::Left;
+use super::{Keeper, part_from_caller, partner};
 use crate::image::attach;
 use crate::image::descriptors::loader;
-use crate::named::ask::tells_of_death;
-use crate::named::keep::{self, Keeper, part_from_caller, partner};
-use crate::named::kept::Left;
+use crate::named::commands::ask::tells_of_death;
+use crate::named::commands::up::{Begun, START_MAX};
+use crate::named::keeper;
 use crate::named::message::{line, receive, send};
 use crate::named::place::{Adopted, Name, Place};
-use crate::named::up::{Begun, START_MAX};
 use crate::output::failure::Failure;
 use crate::output::say;
 use crate::run::request::reason;
@@ -37,7 +38,7 @@ pub fn revive(place: &Place) -> bool {
         return false;
     }
     let begun = || {
-        let (_, stream) = keep::start(&place.name, keep::ADOPT, &[], true).ok()?;
+        let (_, stream) = keeper::start(&place.name, keeper::ADOPT, &[], true).ok()?;
         stream.set_read_timeout(Some(START_MAX)).ok()?;
         serde_json::from_slice::<Begun>(&receive(&stream, true).ok()?.0).ok()
     };

@@ -25,10 +25,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::image::work::Work;
-use crate::named::keep;
+use crate::named::keeper;
 use crate::named::message::{Status, line, send};
 use crate::named::place::Name;
-use crate::named::serve::Made;
+use crate::named::server::Made;
 use crate::output::say;
 use crate::run::request::reason;
 
@@ -128,7 +128,7 @@ impl Keeper {
 
     /// Starts another one. It has what it needs when this returns.
     fn replace(&mut self, name: &Name) -> io::Result<UnixStream> {
-        let (child, stream) = keep::start(name, keep::ATTEND, &[], true)?;
+        let (child, stream) = keeper::start(name, keeper::ATTEND, &[], true)?;
         self.pid = child.id();
         (self.child, self.stream) = (Some(child), stream);
         self.leave()?;

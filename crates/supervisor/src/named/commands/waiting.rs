@@ -20,7 +20,7 @@ use husk_host::end::{end_by, is_ignored};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use crate::named::enter::ANSWER_MAX;
+use super::enter::ANSWER_MAX;
 use crate::named::message::{Answer, Ask, STOP, ask_patiently, send};
 use crate::output::interrupts::{Heard, WISHES, hear, left};
 use crate::output::progress::{Onlooker, Over, Progress};
@@ -74,7 +74,7 @@ impl Waiting {
     }
 
     /// Asks over `stream`, as often as it takes to be answered; see `ask_patiently`.
-    pub(super) fn ask(&self, stream: &UnixStream, ask: &Ask) -> io::Result<Answer> {
+    pub(in crate::named) fn ask(&self, stream: &UnixStream, ask: &Ask) -> io::Result<Answer> {
         *self.known.stream() = stream.try_clone().ok();
         let answer = ask_patiently(stream, ask, ANSWER_MAX, &mut |done, total, bytes| {
             self.known.begun.store(true, Ordering::Relaxed);

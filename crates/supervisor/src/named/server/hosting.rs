@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::hosts::{News, START_MAX, settle_hosts};
 use crate::image::work::Work;
-use crate::named::ask::asked_within;
+use crate::named::commands::ask::asked_within;
 use crate::named::message::{Answer, Ask, Status};
 use crate::named::place::Name;
 use crate::output::failure::Failure;

@@ -14,8 +14,8 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
+use super::ask::{look, pids};
 use crate::image::attach::Visit;
-use crate::named::ask::{look, pids};
 use crate::named::place::Name;
 use crate::nodes;
 use crate::output::failure::Failure;

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::named::copy::{in_image, inside};
+use super::copy::{in_image, inside};
+use super::programs::{Process, processes};
 use crate::named::place::{Name, names};
-use crate::named::programs::{Process, processes};
 use crate::output::progress::Onlooker;
 
 /// Most that are offered: nobody reads more.

@@ -18,9 +18,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::named::parcel::{pack, unpack};
+use super::parcel::{pack, unpack};
+use super::up::SELF;
 use crate::named::place::{Name, Place};
-use crate::named::up::SELF;
 use crate::output::failure::Failure;
 use crate::run::request::reason;
 

@@ -22,16 +22,17 @@ use std::time::Duration;
 
 use husk_proto::{Errno, Fs};
 
+use super::pulse;
+use super::turns;
+use super::turns::{Turn, WRITE_BACK_WAITS};
 use crate::differences::{Differences, Look, show};
 use crate::image;
-use crate::named::ask::{glance, look, pids};
-use crate::named::enter::unanswered;
+use crate::named::commands::ask::{glance, look, pids};
+use crate::named::commands::enter::unanswered;
+use crate::named::commands::waiting::Waiting;
 use crate::named::message::{Answer, Ask, Synced};
 use crate::named::mount;
 use crate::named::place::{Name, Place, names};
-use crate::named::pulse;
-use crate::named::turns::{self, Turn, WRITE_BACK_WAITS};
-use crate::named::waiting::Waiting;
 use crate::output::failure::Failure;
 use crate::output::progress::{Onlooker, Progress};
 use crate::run::request::reason;

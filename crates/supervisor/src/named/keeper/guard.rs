@@ -27,12 +27,13 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
+use super::kept::{Left, OVER};
+use super::{Keeper, part_from_caller, partner};
 use crate::image::work::{Work, take_signals};
-use crate::named::keep::{self, Keeper, part_from_caller, partner};
-use crate::named::kept::{Left, OVER};
+use crate::named::keeper;
 use crate::named::message::{line, receive, send};
 use crate::named::place::{Adopted, Held, Name, Place};
-use crate::named::tend::{status, write_facts};
+use crate::named::server::tend::{status, write_facts};
 use crate::output::failure::Failure;
 use crate::output::say;
 use crate::run::request::{Settings, reason};
@@ -156,7 +157,7 @@ fn start(name: &Name, state: &Mutex<State>, (text, held): (&[u8], &[OwnedFd])) -
     let mut state = lock(state);
     let State::Waits = std::mem::replace(&mut *state, State::Over) else { return None };
     let (child, stream) =
-        keep::start(name, GUARD, &[], true).map_err(|problem| unguarded(&problem)).ok()?;
+        keeper::start(name, GUARD, &[], true).map_err(|problem| unguarded(&problem)).ok()?;
     let held: Vec<_> = held.iter().map(AsFd::as_fd).collect();
     if let Err(problem) = send(&stream, text, &held) {
         unguarded(&problem);

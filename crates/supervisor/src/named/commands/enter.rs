@@ -18,10 +18,10 @@ use std::time::Duration;
 use husk_proto::place::Policy;
 use rustix::fs::Mode;
 
+use super::ask::look;
 use crate::image::attach::layout;
 use crate::image::descriptors::{hand_down, inherited};
 use crate::image::work::ensure_able;
-use crate::named::ask::look;
 use crate::named::message::{Answer, Ask, Status, ask};
 use crate::named::place::{MISSING, Name, Place};
 use crate::nodes;

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::hosts;
-use crate::named::half;
+use crate::named::keeper::half;
 use crate::named::place::Name;
 use crate::output::failure::Failure;
 use crate::output::say;

@@ -19,6 +19,13 @@
 //! 4. A program is noticed at once when it ends; so is one it started, unless it came after the
 //!    last tick.
 
+pub(super) mod hosting;
+pub(super) mod pulse;
+pub(super) mod refused;
+pub(super) mod sync;
+pub(super) mod tend;
+pub(super) mod turns;
+
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -33,21 +40,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use self::hosting::{Hosting, Told};
+use self::sync::{DISCARDS, Syncing};
+use self::tend::{log_to, write_facts};
+use super::keeper::kept::Kept;
 use crate::image::Newcomer;
 use crate::image::work::Work;
 use crate::memory::full;
-use crate::named::hosting::{Hosting, Told};
-use crate::named::kept::Kept;
 use crate::named::message::{
     Answer, Ask, LETTER_BYTES_MAX, Letter, Status, VERSION, Whole, answer, line, send_some,
 };
 use crate::named::mount;
 use crate::named::place::{Ended, Held};
-use crate::named::pulse;
-use crate::named::refused;
-use crate::named::sync::{DISCARDS, Syncing};
-use crate::named::tend::{log_to, write_facts};
-use crate::named::turns;
 use crate::nodes::PartOf;
 use crate::output::failure::Failure;
 use crate::output::progress::Progress;

@@ -16,8 +16,8 @@ use std::process::Command;
 
 use rustix::fs::{FileType, fstat};
 
+use crate::named::commands::up::SELF;
 use crate::named::place::Name;
-use crate::named::up::SELF;
 use crate::process::oom;
 
 /// How their names begin.

@@ -14,18 +14,20 @@ use std::time::{Duration, Instant};
 use husk_proto::image::Cover;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::{Made, Server};
 use crate::config::Config;
 use crate::image::Image;
 use crate::image::descriptors::loader;
 use crate::image::work::{Work, ensure_able, lift_file_size_limit, take_signals};
-use crate::named::ask::{GOES_ON, NOT_TAKEN_OVER, glance};
 use crate::named::base;
-use crate::named::keep::{self, partner};
-use crate::named::kept::{self, Kept, Left, is_end};
+use crate::named::commands::ask::{GOES_ON, NOT_TAKEN_OVER, glance};
+use crate::named::commands::up::{Begun, START_MAX};
+use crate::named::keeper;
+use crate::named::keeper::kept;
+use crate::named::keeper::kept::{Kept, Left, is_end};
+use crate::named::keeper::partner;
 use crate::named::message::{Region, Status, VERSION, line, receive, send};
 use crate::named::place::{Held, Name, Place};
-use crate::named::serve::{Made, Server};
-use crate::named::up::{Begun, START_MAX};
 use crate::output::failure::Failure;
 use crate::output::{say, try_print};
 use crate::run::request::{Request, Settings, reason};
@@ -102,7 +104,7 @@ fn give_away(held: &Held, settings: &Settings, runtime: &[u8], work: &Work) -> R
     write_facts(held, &status).map_err(failed)?;
     let listener = held.place.listen().map_err(failed)?;
     let (mut keeper, stream) =
-        keep::start(&held.place.name, keep::ATTEND, &[], true).map_err(failed)?;
+        keeper::start(&held.place.name, keeper::ATTEND, &[], true).map_err(failed)?;
     let (started_ns, trap_only) = (work.image.started_ns, work.traps_only());
     let left = Left { started_ns, status, trap_only, of_run: true };
     let descriptors = kept::descriptors(work, &loader, held.lock.as_fd(), &listener);
