@@ -17,20 +17,11 @@
 
 mod check;
 mod command;
-mod edges;
-mod fences;
-mod finding;
-mod functions;
 mod fuzz;
-mod licences;
-mod links;
 mod packages;
-mod pins;
-mod siblings;
+mod rules;
 mod steps;
 mod summary;
-mod syscalls;
-mod tidy;
 mod toolchain;
 mod watch;
 mod workspace;
@@ -64,7 +55,7 @@ fn run(args: &[String]) -> Result<ExitCode> {
     match args.split_first().map(|(task, rest)| (task.as_str(), rest)) {
         Some(("check", rest)) => check(rest),
         Some(("syscalls", [])) => {
-            syscalls::write(&workspace::Workspace::load()?)?;
+            rules::syscalls::write(&workspace::Workspace::load()?)?;
             Ok(ExitCode::SUCCESS)
         }
         _ => {

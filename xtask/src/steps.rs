@@ -11,10 +11,11 @@
 //! 2. Each test program runs in one step: in the one that names it, or in `test`.
 
 use crate::command::Ended;
-use crate::finding::Finding;
+use crate::fuzz;
+use crate::rules::finding::Finding;
+use crate::rules::{edges, fences, licences, links, pins, siblings, syscalls, tidy};
 use crate::toolchain;
 use crate::workspace::Workspace;
-use crate::{edges, fences, fuzz, licences, links, pins, siblings, syscalls, tidy};
 use anyhow::Result;
 
 /// The commands of cargo that are part of a first look.

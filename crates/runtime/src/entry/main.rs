@@ -11,7 +11,7 @@
 //! by leaving the guest: more than all that `husk exec` has to do.
 //!
 //! Invariants
-//! 1. It does what `husk_supervisor::named::commands::enter` does, or nothing: who returns from here has no
+//! 1. It does what `husk_supervisor::named::enter` does, or nothing: who returns from here has no
 //!    descriptor more than before, and the words of its command are where they were. A record that
 //!    the supervisor has made for it by then goes when it asks again, or ends.
 //! 2. It says nothing: mistakes are the whole command's to tell.

@@ -12,8 +12,8 @@
 //!   husk down NAME ──Down──►      '── ends programs, writes back, answers, goes
 //! ```
 //!
-//! Folders: `commands` (the side of whoever types), `server` (the supervisor's), `keeper` (processes
-//! that hold an image's descriptors), `mount` (`husk mount`).
+//! Folders: `commands` (the side of whoever types), `server` (the supervisor's), `keeper`
+//! (processes that hold an image's descriptors), `mount` (`husk mount`).
 //!
 //! Invariants
 //! 1. One supervisor per name: it holds the lock as long as it lives (`place`).

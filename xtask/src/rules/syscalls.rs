@@ -6,7 +6,7 @@
 //!     read Full "" => ...;                       | `read` | full | |
 //! ```
 
-use crate::finding::Finding;
+use super::finding::Finding;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 use std::fs;

@@ -16,7 +16,7 @@
 //! Dev-dependencies are free: a test may look at anything. A new row needs a decision in
 //! `docs/adr/`.
 
-use crate::finding::Finding;
+use super::finding::Finding;
 use crate::workspace::{Package, Workspace};
 
 /// Package, the project's packages it may use, the foreign ones (`*` = any).
@@ -113,7 +113,7 @@ pub fn check(workspace: &Workspace) -> Vec<Finding> {
 fn check_package(workspace: &Workspace, package: &Package, own: &[&str]) -> Vec<Finding> {
     let path = workspace.relative(&package.manifest_path);
     let Some((_, rooms, foreign)) = ALLOWED.iter().find(|row| row.0 == package.name) else {
-        let text = format!("package {} has no row in xtask/src/edges.rs", package.name);
+        let text = format!("package {} has no row in xtask/src/rules/edges.rs", package.name);
         return vec![Finding::new(&path, 0, text)];
     };
     let shipped = package.dependencies.iter().filter(|edge| edge.kind.as_deref() != Some("dev"));
@@ -214,7 +214,7 @@ mod tests {
     fn a_package_without_a_row_is_refused() {
         assert_eq!(
             texts(&[("husk-new", &[])]),
-            ["package husk-new has no row in xtask/src/edges.rs"]
+            ["package husk-new has no row in xtask/src/rules/edges.rs"]
         );
     }
 

@@ -1,7 +1,7 @@
 //! Links in Markdown lead somewhere: every relative one names a file of the project, and an anchor
 //! names a heading in it, as GitHub names headings.
 
-use crate::finding::Finding;
+use super::finding::Finding;
 use crate::workspace::Workspace;
 
 /// Checks every Markdown file.

@@ -8,7 +8,7 @@
 //! 3. What runs inside an application or decides for a kernel is `no_std`.
 //! 4. Every package takes the workspace's lints.
 
-use crate::finding::Finding;
+use super::finding::Finding;
 use crate::workspace::{File, Package, Target, Workspace};
 
 /// Where unsafe code may live.

@@ -3,7 +3,7 @@
 //! A row of the table ends with `` `path/of/file.rs` `name_of_test` `` or with the words
 //! `not pinned`, and a reason. The same goes for `docs/races.md`.
 
-use crate::finding::Finding;
+use super::finding::Finding;
 use crate::workspace::{File, Workspace};
 
 /// The ledgers.

@@ -3,7 +3,7 @@
 //! `deny.toml` is also what `cargo deny` reads; the check here needs no further tool, so that it
 //! always runs.
 
-use crate::finding::Finding;
+use super::finding::Finding;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 

@@ -9,8 +9,8 @@
 //! 5. An exception stands in `xtask/allowed.txt` with its reason; one that is no longer needed is
 //!    a finding itself.
 
-use crate::finding::Finding;
-use crate::functions;
+use super::finding::Finding;
+use super::functions;
 use crate::workspace::{File, Workspace};
 use anyhow::{Context, Result};
 

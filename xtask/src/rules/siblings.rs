@@ -8,7 +8,7 @@
 //!
 //! The crate's root (`lib.rs`, `main.rs`) and the names it gives all are outside of the order.
 
-use crate::finding::Finding;
+use super::finding::Finding;
 use crate::workspace::{File, Workspace};
 use std::collections::BTreeSet;
 
@@ -99,7 +99,7 @@ fn check_file(file: &File, path: &str, order: &[&str], findings: &mut Vec<Findin
         return;
     }
     let Some(place) = order.iter().position(|folder| *folder == own) else {
-        let text = format!("{own} has no place in the order of xtask/src/siblings.rs");
+        let text = format!("{own} has no place in the order of xtask/src/rules/siblings.rs");
         return findings.push(Finding::new(&file.path, 0, text));
     };
     let imports = imports(file, depth(path));
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(
             texts(&[("crates/kernel/src/attic/one.rs", "")]),
             ["crates/kernel/src/attic/one.rs: attic has no place in the order of \
-              xtask/src/siblings.rs"]
+              xtask/src/rules/siblings.rs"]
         );
     }
 }
