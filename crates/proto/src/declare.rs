@@ -23,6 +23,8 @@ use crate::Operation;
 /// Operations that belong together.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
+    /// The path of its module, from which its file follows.
+    pub module: &'static str,
     /// The module that declares it.
     pub name: &'static str,
     /// What it is about, as documentation.
@@ -109,6 +111,7 @@ macro_rules! declare {
 
         /// What is declared of this service.
         pub(crate) const DECLARED: $crate::declare::Service = $crate::declare::Service {
+            module: module_path!(),
             name: stringify!($module),
             text: concat!($($text),+),
             operations: &[$($crate::declare::Declared {

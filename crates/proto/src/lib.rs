@@ -3,17 +3,17 @@
 //! Each operation is declared once (`declare`): the traits here, the carrier's methods, counters
 //! and docs/protocol.md follow from the declaration.
 //!
-//! Services, one file each: `fs` (trees and bytes), `descriptor` (numbers and open-file
-//! descriptions), `flight` (descriptors in messages), `process` (process records), `lock` (advisory
-//! locks), `pipe` (bytes of pipes and of sockets), `epoll` (sets of epoll), `watch` (inotify),
-//! `image` (layout of an image, rewritten copies), `volume` (what becomes durable).
+//! Services of programs, one file each in `services`: `fs` (trees and bytes), `descriptor` (numbers
+//! and open-file descriptions), `flight` (descriptors in messages), `process` (process records),
+//! `lock` (advisory locks), `pipe` (bytes of pipes and of sockets), `epoll` (sets of epoll),
+//! `watch` (inotify), `image` (layout of an image, rewritten copies), `volume` (what becomes
+//! durable), `shortcuts` (looks at shared memory that save an operation).
 //!
-//! The supervisor has three of its own: `admin`, `overview` and `volume_log`.
+//! The supervisor has three of its own, in `supervisor`: `admin`, `overview` and `volume_log`.
 //!
-//! Beside them: `shortcuts` (looks at shared memory that save an operation), `operation` (what
-//! operations are counted as), `place` (placement of processes), `entry` (what a process and the
-//! supervisor agree on when it enters), `snapshot` (recorded starts of programs), `acl` (the rules
-//! of access control lists).
+//! Beside them: `operation` (what operations are counted as), `place` (placement of processes),
+//! `entry` (what a process and the supervisor agree on when it enters), `snapshot` (recorded starts
+//! of programs), `acl` (the rules of access control lists).
 //!
 //! A carrier implements every trait. A client is generic over them and does not know how an
 //! operation reaches its kernel.
@@ -32,28 +32,21 @@
 pub mod declare;
 
 pub mod acl;
-pub mod admin;
-pub mod descriptor;
 pub mod entry;
-pub mod epoll;
 pub mod fetch;
-pub mod flight;
-pub mod fs;
-pub mod image;
 pub mod loads;
-pub mod lock;
 pub mod namespace;
 pub mod operation;
-pub mod overview;
 pub mod page;
-pub mod pipe;
 pub mod place;
-pub mod process;
-pub mod shortcuts;
+mod services;
 pub mod snapshot;
-pub mod volume;
-pub mod volume_log;
-pub mod watch;
+mod supervisor;
+
+pub use services::{
+    descriptor, epoll, flight, fs, image, lock, pipe, process, shortcuts, volume, watch,
+};
+pub use supervisor::{admin, overview, volume_log};
 
 pub use admin::Admin;
 pub use descriptor::{Description, Descriptors, Files};

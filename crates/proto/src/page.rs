@@ -27,8 +27,9 @@ A handler is a path in [husk_kernel](../crates/kernel/src). The carrier
 the argument whose home answers where that is another node
 ([far](../crates/carrier/src/far/operations.rs)). Operations with ↩ call the client back before
 they are answered, to copy bytes or to take names: their handler may hold the lock of a file then,
-and the client must ask nothing else. `advance` of [descriptor](../crates/proto/src/descriptor.rs)
-is the only one that asks more: it holds the offset of a shared description meanwhile.
+and the client must ask nothing else. `advance` of
+[descriptor](../crates/proto/src/services/descriptor.rs) is the only one that asks more: it holds
+the offset of a shared description meanwhile.
 ";
 
 impl fmt::Display for Page {
@@ -40,7 +41,9 @@ impl fmt::Display for Page {
 
 fn table(f: &mut fmt::Formatter<'_>, service: &Service) -> fmt::Result {
     let name = service.name;
-    writeln!(f, "\n## [{name}](../crates/proto/src/{name}.rs)\n\n{}\n", service.text.trim())?;
+    write!(f, "\n## [{name}](../crates/proto/src")?;
+    service.module.split("::").skip(1).try_for_each(|part| write!(f, "/{part}"))?;
+    writeln!(f, ".rs)\n\n{}\n", service.text.trim())?;
     writeln!(f, "| Operation | Arguments | Answer | Counted as | Home | Handler |")?;
     writeln!(f, "|---|---|---|---|---|---|")?;
     service.operations.iter().try_for_each(|one| row(f, one))
