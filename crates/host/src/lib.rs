@@ -24,6 +24,8 @@ pub mod owner;
 pub mod probe;
 #[cfg(not(target_os = "none"))]
 pub mod seized;
+#[cfg(not(target_os = "none"))]
+pub mod slice;
 
 use core::arch::asm;
 
