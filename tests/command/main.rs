@@ -8,6 +8,7 @@ mod life;
 mod memory;
 mod net;
 mod nodes;
+mod passed;
 mod volume;
 
 use std::path::Path;

@@ -271,7 +271,7 @@ fn images(scratch: &Scratch) -> PathBuf {
     scratch.path().join("images")
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {

@@ -23,6 +23,8 @@ mod dispatch;
 mod extended;
 mod far;
 mod mapping;
+#[cfg(feature = "answers")]
+mod passing;
 mod place;
 mod steps;
 mod volumes;
@@ -38,6 +40,8 @@ pub use husk_region::{
     STATE_ADDRESS, Without, ended, read_header, with_descriptor_busy,
 };
 pub use mapping::{assume_mapped, map_region, populate};
+#[cfg(feature = "answers")]
+pub use passing::{Adopted, Named};
 
 use core::cell::Cell;
 
@@ -61,6 +65,8 @@ pub struct Direct {
     /// What the home has said in this call of an inode, and of a host object.
     pub(crate) recent: Cell<Option<Attributes>>,
     pub(crate) recent_identity: Cell<Option<(Origin, HostIdentity)>>,
+    /// The description at home whose offset the call of now uses.
+    pub(crate) shared: Option<husk_wire::record::Object>,
     /// Looks at the home's memory.
     pub(crate) home: Option<Kernel>,
 }
@@ -85,8 +91,18 @@ impl Direct {
         let is_away = husk_kernel::image::node(&kernel) != 0;
         let (recent, recent_identity) = (Cell::new(None), Cell::new(None));
         let (blocked_ns, newborn) = (0, false);
-        let home = None;
-        Ok(Direct { kernel, clock, blocked_ns, newborn, is_away, recent, recent_identity, home })
+        let (home, shared) = (None, None);
+        Ok(Direct {
+            kernel,
+            clock,
+            blocked_ns,
+            newborn,
+            is_away,
+            recent,
+            recent_identity,
+            shared,
+            home,
+        })
     }
 
     /// Gives the journal slot back; the next operation takes one again.

@@ -27,7 +27,8 @@ pub struct Lent {
 
 /// What is not answered over hosts: it is about this host's own objects.
 pub fn is_refused(asked: Asked) -> bool {
-    matches!(asked, Asked::HostFile | Asked::Extended | Asked::Memory)
+    use Asked::{DescriptionIo, Extended, HostFile, Memory, PassDescription};
+    matches!(asked, HostFile | Extended | Memory | PassDescription | DescriptionIo)
 }
 
 /// What is told of an inode: nothing of the host.

@@ -219,6 +219,8 @@ impl Agent {
             Some(Asked::Read) => self.read(header, take(header, body)?, room),
             Some(Asked::WriteHome) => self.write(header, take(header, body)?, room),
             Some(Asked::Space) => self.space(header, take(header, body)?, room),
+            Some(Asked::PassDescription) => self.pass(header, take(header, body)?, room),
+            Some(Asked::DescriptionIo) => self.transfer(header, take(header, body)?, room),
             Some(Asked::Epoch) => self.epoch(header, take(header, body)?, room),
             Some(Asked::Memory) => self.lend_memory(header, take(header, body)?, room),
             _ => Err(Failure::Unserved),

@@ -149,7 +149,20 @@ impl Agent {
     ) -> Handled {
         let (inode, bytes) = (held(asked.hold)?, asked.run.data.bytes());
         self.leave(asked.leaves);
-        let at = asked.run.offset;
+        let (offset, count) = self.written(header, (inode, asked.run.offset), bytes)?;
+        self.direct().watch_note(inode, IN_MODIFY);
+        let attributes = self.attributes_since(inode)?;
+        let answer = reply::WriteHome { attributes, offset, count };
+        put::<message::WriteHome>(header, &answer, room)
+    }
+
+    /// Writes bytes at a place or at the end, once: where, and how many.
+    pub fn written(
+        &mut self,
+        header: &Header,
+        (inode, at): (Inode, u64),
+        bytes: &[u8],
+    ) -> Result<(u64, u64), Failure> {
         let written = match self.before(header, Changes::Bytes)? {
             Some(words) => Once::Before(words),
             None => self.once(header, Changes::Bytes, |direct| match at {
@@ -157,14 +170,10 @@ impl Agent {
                 offset => direct.write_at(inode, offset, bytes).map(|count| (offset, count)),
             })?,
         };
-        let (offset, count) = match written {
+        Ok(match written {
             Once::Now((offset, count)) => (offset, count as u64),
             Once::Before(words) => self.write_on(header, (inode, at), bytes, words),
-        };
-        self.direct().watch_note(inode, IN_MODIFY);
-        let attributes = self.attributes_since(inode)?;
-        let answer = reply::WriteHome { attributes, offset, count };
-        put::<message::WriteHome>(header, &answer, room)
+        })
     }
 
     /// Where bytes were written and how many, of which some had been when an agent died over them;

@@ -33,6 +33,7 @@ mod copies;
 mod fetcher;
 mod names;
 mod once;
+mod passed;
 #[allow(unsafe_code)]
 mod plain;
 mod planted;

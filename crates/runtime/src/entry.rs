@@ -67,6 +67,8 @@ pub struct Newcomer<'a> {
     pub pid: u32,
     /// Its descriptors.
     pub inherited: &'a [u32],
+    /// Numbers under which the home of all names has something open for it.
+    pub passed: &'a [u32],
     /// Its umask.
     pub umask: u32,
     /// Its working directory, where that has a name.
@@ -77,17 +79,26 @@ pub struct Newcomer<'a> {
 /// or there is no room.
 pub fn letter<'a>(newcomer: &Newcomer<'_>, text: &'a mut Text<'_>) -> Option<&'a [u8]> {
     text.put(b"{\"version\":\"").put(VERSION.as_bytes()).put(b"\",\"ask\":{\"Join\":{\"pid\":");
-    text.number(newcomer.pid).put(b",\"inherited\":[");
-    for (index, number) in newcomer.inherited.iter().enumerate() {
-        text.put(if index == 0 { b"" } else { b"," }).number(*number);
+    text.number(newcomer.pid).put(b",\"inherited\":");
+    numbers(text, newcomer.inherited);
+    if !newcomer.passed.is_empty() {
+        numbers(text.put(b",\"passed\":"), newcomer.passed);
     }
-    text.put(b"],\"umask\":").number(newcomer.umask).put(b",\"here\":");
+    text.put(b",\"umask\":").number(newcomer.umask).put(b",\"here\":");
     match newcomer.here {
         None => text.put(b"null"),
         Some(here) if here.iter().all(is_plain) => text.put(b"\"").put(here).put(b"\""),
         Some(_) => return None,
     };
     text.put(b"}}}\n").whole()
+}
+
+fn numbers(text: &mut Text<'_>, numbers: &[u32]) {
+    text.put(b"[");
+    for (index, number) in numbers.iter().enumerate() {
+        text.put(if index == 0 { b"" } else { b"," }).number(*number);
+    }
+    text.put(b"]");
 }
 
 /// Whether a byte stands for itself in JSON, whatever stands beside it.
@@ -129,7 +140,8 @@ mod tests {
     #[test]
     fn a_letter_is_what_it_is_or_nothing() {
         let asked = |room: usize, here: Option<&[u8]>| {
-            let newcomer = Newcomer { pid: 10, inherited: &[0, 1, 4294967295], umask: 0, here };
+            let inherited = &[0, 1, 4294967295];
+            let newcomer = Newcomer { pid: 10, inherited, passed: &[], umask: 0, here };
             let mut room = vec![0; room];
             letter(&newcomer, &mut Text::new(&mut room)).map(<[u8]>::to_vec)
         };

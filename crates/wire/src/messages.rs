@@ -420,16 +420,19 @@ messages! {
     };
 
     // ---- open-file descriptions
-    /// Passes an open-file description to another node.
-    PassDescription = 64, "d-pass", NodeToNode, Cached { passed: Passed } -> { state: Owning };
+    /// Takes over a descriptor of a program that goes on at another node.
+    PassDescription = 64, "d-pass", AskerToHome, Cached { process: u32, number: u32 } -> {
+        what: Passing, passed: Passed, grant: Option<Grant>,
+    } [EBADF ESRCH EMFILE];
     /// Asks the owner of an offset to bring it home: the description is shared from now on.
     RecallDescription = 65, "d-recall", HomeToAsker, Numbered {
         description: Object, grant: u64,
     } -> { grant: u64, offset: u64, are_bytes_home: bool };
-    /// Reads, writes, seeks at the shared offset.
+    /// Reads, writes, seeks at the shared offset: which bytes are the reader's is all it is told.
     DescriptionIo = 66, "d-io", AskerToHome, Cached { <'a>
-        description: Object, call: Transfer, count: u64, flags: u32, data: Data<'a>,
-    } -> { <'a> count: u64, offset: u64, data: Data<'a>, yours: Option<u64> };
+        description: Object, call: Transfer, count: u64, from: u64, flags: u32, leaves: Leaves,
+        data: Data<'a>,
+    } -> { count: u64, offset: u64, yours: Option<u64> } [EBADF ENOSPC EDQUOT EFBIG];
     /// One user of a description more or fewer.
     DescriptionUsers = 67, "d-users", AskerToHome, Cached {
         description: Object, is_one_more: bool,

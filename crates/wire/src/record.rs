@@ -317,14 +317,27 @@ choices! {
         /// The home's, for several use it.
         UpdateNeeded = "UPDATE_NEEDED",
     }
+    /// What of a descriptor goes to another node.
+    Passing {
+        /// An open-file description of the image.
+        Description = "description",
+        /// The host's descriptor of a file that the image shows.
+        File = "file",
+        /// The host's descriptor of what has a name in the image: a FIFO.
+        Node = "node",
+    }
     /// What is done with bytes at a shared offset.
     Transfer {
-        /// Reads.
+        /// Reads: the offset moves by what there is of the count.
         Read = "read",
-        /// Writes.
+        /// Writes; with `O_APPEND` at the end.
         Write = "write",
-        /// Sets the offset; the count is the offset, the flags say from where.
+        /// Tells the offset.
+        Tell = "tell",
+        /// Sets the offset to the count.
         Seek = "seek",
+        /// The same, if it still is what the asker was given.
+        Return = "return",
         /// Lists entries.
         List = "list",
         /// Sets the flags that fcntl can set.

@@ -9,13 +9,14 @@ use husk_wire::text::Bytes;
 use husk_wire::{HEADER_BYTES, message, request};
 
 use super::home::there;
+use super::passed::SHARED;
 use super::{Room, hold};
 use crate::Direct;
 
 /// Most bytes of a file in one message.
 const PIECE: usize = 64 << 10;
 /// The same of those that are written: they stand beside the message that has them.
-const WRITTEN: usize = 40 << 10;
+pub(super) const WRITTEN: usize = 40 << 10;
 /// As many go by way of the stack.
 const FEW: usize = 4 << 10;
 /// Around the bytes of a file in a message.
@@ -24,7 +25,7 @@ const AROUND: usize = 512;
 pub const AT_END: u64 = u64::MAX;
 
 /// Room for `count` bytes of a file and what is around them: on the stack if they are few.
-fn with_room<T>(count: usize, step: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+pub(super) fn with_room<T>(count: usize, step: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
     if count <= FEW { step(&mut [0; 2 * FEW + AROUND]) } else { step(Room::new()?.bytes()) }
 }
 
@@ -38,6 +39,15 @@ impl Direct {
         length: usize,
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<usize> {
+        if let Some(shared) = self.shared_from(offset) {
+            let (offset, count) = self.given(shared, length)?;
+            let read = self.far_read(inode, offset, count, copy);
+            let done = read.unwrap_or(0);
+            if done < count {
+                self.unread(shared, offset, count, done);
+            }
+            return read;
+        }
         // Where the bytes that were copied last begin, and how many they are.
         let (mut done, mut start, mut last) = (0, 0, 0);
         let now_ns = self.now();
@@ -110,6 +120,14 @@ impl Direct {
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<(u64, usize)> {
         self.far_forget();
+        let shared = match place {
+            Place::At(offset) => self.shared_from(offset),
+            Place::End => self.shared,
+        };
+        if let Some(shared) = shared {
+            let appends = matches!(place, Place::End);
+            return self.write_shared(shared, appends, length, copy).map(|done| (SHARED, done));
+        }
         let (mut start, mut done) = (0, 0);
         while done < length {
             let most = (length - done).min(WRITTEN);

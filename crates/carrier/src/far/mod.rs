@@ -28,6 +28,7 @@ mod home;
 mod names;
 mod onlooker;
 pub(crate) mod operations;
+mod passed;
 mod stand_in;
 
 pub use bytes::AT_END;

@@ -2,12 +2,13 @@
 //!
 //! A stand-in is a file without a name, of which owner and group are number and generation of the
 //! inode at home, and the time of modification the number of the hold that the home keeps on it
-//! (0: none). It goes with the last descriptor, directory or mount that names it; the hold goes
-//! then, too.
+//! (0: none); the time of access names the description at home, if that has the offset (`passed`).
+//! It goes with the last descriptor, directory or mount that names it; the hold goes then, too.
 
 use husk_abi::sys::general::{
     O_ACCMODE, O_CREAT, O_EXCL, O_PATH, O_RDONLY, O_TRUNC, O_WRONLY, S_IFREG,
 };
+use husk_kernel::descriptor::open::AT_HOME;
 use husk_kernel::fs::{attributes, walk};
 use husk_proto::descriptor::{Description, Open, Shown, Slot};
 use husk_proto::fs::{Change, Time};
@@ -45,10 +46,20 @@ impl Direct {
 
     /// What stands for a far inode, pinned once.
     pub(crate) fn stand_in(&mut self, inode: Inode, hold: u64) -> Result<Inode> {
+        self.stand_in_of(inode, hold, 0)
+    }
+
+    /// The same, with the description at home whose offset it is.
+    pub(super) fn stand_in_of(
+        &mut self,
+        inode: Inode,
+        hold: u64,
+        description: u64,
+    ) -> Result<Inode> {
         let who = everything(inode.number & !FAR, inode.generation);
         let own = self.nameless(&who, 0o600)?;
-        let modified = Some(Time::At(hold as i64));
-        let change = Change { modified, ..Change::default() };
+        let [modified, accessed] = [hold, description].map(|word| Some(Time::At(word as i64)));
+        let change = Change { modified, accessed, ..Change::default() };
         match attributes::change(&self.kernel, &who, own, change, self.now()) {
             Ok(()) => Ok(own),
             Err(errno) => {
@@ -90,7 +101,8 @@ impl Direct {
     #[inline(never)]
     pub(crate) fn far_description(&self, description: Description) -> Result<Open> {
         let open = husk_kernel::descriptor::open::description(&self.kernel, description)?;
-        Ok(Open { inode: self.home_of(open.inode)?, ..open })
+        let flags = open.flags & !AT_HOME;
+        Ok(Open { inode: self.home_of(open.inode)?, flags })
     }
 
     /// What this node's table has of a file of the host that shows a far inode.
@@ -225,6 +237,18 @@ impl Direct {
         (minimum, limit): (u32, u32),
     ) -> Result<u32> {
         let own = self.stand_in(inode, hold)?;
+        self.far_number_for(files, own, hold, flags, (minimum, limit))
+    }
+
+    /// Gives what stands for a far inode a number here.
+    pub(super) fn far_number_for(
+        &mut self,
+        files: Files,
+        own: Inode,
+        hold: u64,
+        flags: u32,
+        (minimum, limit): (u32, u32),
+    ) -> Result<u32> {
         let flags = flags & !(O_TRUNC | O_CREAT | O_EXCL);
         let who = everything(0, 0);
         let opened = husk_kernel::descriptor::open::open(

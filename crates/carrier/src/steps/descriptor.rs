@@ -119,6 +119,22 @@ pub(crate) fn host_closed(me: &mut Direct, files: Files, fd: u32) {
 }
 
 #[inline]
+pub(crate) fn offset(me: &mut Direct, description: Description) -> Result<u64> {
+    if me.is_away {
+        return me.far_offset(description);
+    }
+    husk_kernel::descriptor::open::offset(&me.kernel, description)
+}
+
+#[inline]
+pub(crate) fn set_offset(me: &mut Direct, description: Description, offset: u64) -> Result<()> {
+    if me.is_away {
+        return me.far_set_offset(description, offset);
+    }
+    husk_kernel::descriptor::open::set_offset(&me.kernel, description, offset)
+}
+
+#[inline]
 pub(crate) fn plug(me: &mut Direct, files: Files, fd: u32) -> bool {
     husk_kernel::descriptor::table::plug(&me.kernel, files, fd).is_ok()
 }
@@ -131,8 +147,21 @@ impl Offsets for Direct {
         step: impl FnOnce(&mut Self, u64) -> Result<(u64, usize)>,
     ) -> Result<usize> {
         let advance = husk_kernel::descriptor::open::begin_advance(&self.kernel, description)?;
-        let result = step(self, advance.offset);
-        let next = result.as_ref().ok().map(|&(next, _)| next);
+        let mut at = advance.offset;
+        if self.is_away {
+            match self.far_begin(description, at) {
+                Ok(far) => at = far,
+                Err(errno) => {
+                    husk_kernel::descriptor::open::end_advance(&self.kernel, &advance, None);
+                    return Err(errno);
+                }
+            }
+        }
+        let result = step(self, at);
+        let mut next = result.as_ref().ok().map(|&(next, _)| next);
+        if self.is_away {
+            next = self.far_end(next);
+        }
         husk_kernel::descriptor::open::end_advance(&self.kernel, &advance, next);
         result.map(|(_, count)| count)
     }

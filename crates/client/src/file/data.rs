@@ -209,15 +209,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return value(0);
         }
         self.memory.ready()?;
-        let append = file.flags & O_APPEND != 0;
+        let (append, d) = (file.flags & O_APPEND != 0, file.description);
         let (limit, mut over) = (self.size_limit(), false);
         let result = self.changing(file.inode, |client| {
             let memory = &client.memory;
-            client.services.advance(file.description, |services, offset| {
+            client.services.advance(d, |services, offset| {
                 check_end(offset as usize, length)?;
                 let place = if append { Place::End } else { Place::At(offset) };
                 let mut length = length;
                 if limit != limit::NONE {
+                    let place = if append { place } else { Place::At(services.offset(d)?) };
                     let room = limit::room(services, limit, file.inode, place, length);
                     over = room == Err(Errno::EFBIG);
                     length = room?;

@@ -7,27 +7,42 @@ use husk_proto::{Errno, Result, Services};
 use crate::{Client, Host, Memory};
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    /// The numbers that its next program inherits, if all of them are the host's: they are put into
-    /// `numbers`, and counted. `EBUSY` where one is a file of the image, or is waited for by the
-    /// image, or there are too many.
-    pub fn inherited_by_host(&mut self, numbers: &mut [u32]) -> Result<usize> {
+    /// The numbers that its next program inherits: those of the host into `numbers`, and those
+    /// under which the image has something open into `passed`, both counted. `EBUSY` where one is
+    /// waited for by the image, or there are too many.
+    pub fn inherited_along(
+        &mut self,
+        numbers: &mut [u32],
+        passed: &mut [u32],
+    ) -> Result<(usize, usize)> {
         let files = self.services.files();
-        let (mut count, mut from) = (0, 0);
+        let (mut count, mut along, mut from) = (0, 0, 0);
+        let note = |list: &mut [u32], count: &mut usize, fd| {
+            *list.get_mut(*count).ok_or(Errno::EBUSY)? = fd;
+            *count += 1;
+            Ok(())
+        };
         while let Some(fd) = self.services.next_number(files, from) {
             from = fd + 1;
             if self.is_kept(fd) || self.services.close_on_exec(files, fd)? {
                 continue;
             }
-            let beside = self.kept_beside(fd as usize);
-            if self.services.slot(files, fd) != Slot::Host(None) || beside.stays() {
+            // What the host shows of a file that is the image's by now becomes the image's.
+            if self.described(fd as usize)?.is_some() {
+                note(passed, &mut along, fd)?;
+                continue;
+            }
+            if self.kept_beside(fd as usize).stays() {
                 return Err(Errno::EBUSY);
+            }
+            if self.services.slot(files, fd) != Slot::Host(None) {
+                note(passed, &mut along, fd)?;
             }
             // Another node has none of this one's counts.
             self.give_event(fd as usize)?;
-            *numbers.get_mut(count).ok_or(Errno::EBUSY)? = fd;
-            count += 1;
+            note(numbers, &mut count, fd)?;
         }
-        Ok(count)
+        Ok((count, along))
     }
 
     /// The path of the working directory, if it is in a tree; else nothing.

@@ -20,5 +20,7 @@
 pub mod flight;
 pub mod hosts;
 pub mod open;
+#[cfg(feature = "answers")]
+pub mod passing;
 pub mod table;
 pub(crate) mod whole;

@@ -18,14 +18,16 @@ use crate::state::{high, ino, low, pair, tag};
 use crate::watch::post;
 use crate::{Kernel, no_room};
 
-const TAG: u32 = 1;
+pub(crate) const TAG: u32 = 1;
 const TARGET: u32 = 2;
-const REFERENCES: u32 = 3;
-const OFFSET: u32 = 4;
+pub(crate) const REFERENCES: u32 = 3;
+pub(crate) const OFFSET: u32 = 4;
 const INODE_GENERATION: u32 = 5;
 
 /// Among the flags: the offset is kept by the host, whose file this is.
 const HOSTED: u32 = 1 << 31;
+/// Among the flags: the offset is another node's, the home of what is open.
+pub const AT_HOME: u32 = 1 << 30;
 
 const ACCESS: u32 = 0o3;
 const TRUNCATE: u32 = 0o1000;
@@ -37,7 +39,7 @@ const NO_TIMES: u32 = 0o1000000;
 const SETTABLE: u32 = 0o2000 | 0o4000 | 0o20000 | 0o40000 | 0o1000000;
 
 #[inline(always)]
-fn cell(region: &Region, description: u32) -> Cell {
+pub(crate) fn cell(region: &Region, description: u32) -> Cell {
     region.map.object(RECORD, description)
 }
 

@@ -140,11 +140,11 @@ Descriptors in descriptor, operations {
 
     /// The offset of a description.
     offset = - { description: Description } -> Result<u64>,
-        by descriptor::open::offset;
+        by carrier;
 
     /// Sets it.
     set_offset = Seek { description: Description, offset: u64 } -> Result<()>,
-        by descriptor::open::set_offset;
+        by carrier;
 
     /// Replaces the status flags that `F_SETFL` may change.
     set_flags = - { description: Description, flags: u32 } -> Result<()>,

@@ -41,22 +41,39 @@ impl ThreadClient {
         self.with_open(|served| served.services().home_pid() == pid).unwrap_or(false)
     }
 
-    /// What a program takes along to another node: how many of `numbers`, its directory's path if
-    /// that is in a tree, and its umask.
+    /// What a program takes along to another node, with its directory's path if that is in a tree.
     pub fn takes_along<'a>(
         &mut self,
-        numbers: &mut [u32],
+        numbers: &'a mut [u32],
+        passed: &'a mut [u32],
         place: &'a mut [u8],
-    ) -> Result<(usize, &'a [u8], u32), Errno> {
+    ) -> Result<Along<'a>, Errno> {
         let along = self.with_open(|served| {
-            let count = served.inherited_by_host(numbers)?;
+            let (count, many) = served.inherited_along(numbers, passed)?;
+            if many > 0 {
+                // Another process looks into this one's table.
+                served.services().set_alone(false);
+            }
             let umask = served.services().umask();
             let path = served.directory_in_tree()?;
             let room = place.get_mut(..path.len()).ok_or(Errno::ENAMETOOLONG)?;
             room.copy_from_slice(path);
-            Ok((count, path.len(), umask))
+            Ok((count, many, path.len(), umask))
         });
-        let (count, length, umask) = along.unwrap_or(Err(Errno::ENODEV))?;
-        Ok((count, &place[..length], umask))
+        let (count, many, length, umask) = along.unwrap_or(Err(Errno::ENODEV))?;
+        let (numbers, passed, here) = (&numbers[..count], &passed[..many], &place[..length]);
+        Ok(Along { numbers, passed, here, umask })
     }
+}
+
+/// What a program takes along to another node.
+pub struct Along<'a> {
+    /// Descriptors of the host.
+    pub numbers: &'a [u32],
+    /// Numbers under which the image has something open: its own, or what the host's show.
+    pub passed: &'a [u32],
+    /// The path of its directory, if that is in a tree.
+    pub here: &'a [u8],
+    /// Its umask.
+    pub umask: u32,
 }

@@ -201,7 +201,7 @@ fn ask(socket: &Descriptor, inherited: &[u32]) -> Option<()> {
     let mut room = [0; PATH_BYTES_MAX];
     let here = host::here(&mut room).filter(|here| here.starts_with(b"/"));
     let pid = husk_host::calls::getpid();
-    let newcomer = Newcomer { pid, inherited, umask: host::umask(), here };
+    let newcomer = Newcomer { pid, inherited, passed: &[], umask: host::umask(), here };
     let mut room = [0; LETTER_BYTES_MAX];
     host::send(socket, letter(&newcomer, &mut Text::new(&mut room))?)
 }

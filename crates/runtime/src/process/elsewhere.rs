@@ -10,13 +10,15 @@
 //! The record on node 0 stays until its end, as that of a program that runs natively.
 //!
 //! Invariants
-//! 1. Where anything is in the way nothing has happened, and it runs on its own node: a descriptor
-//!    that is a file of the image, or an epoll or inotify instance; a directory that was removed.
+//! 1. Where anything is in the way nothing has happened, and it runs on its own node: an epoll or
+//!    inotify instance, more than `NUMBERS_MAX` descriptors, a directory that was removed. What it
+//!    has open of the image it keeps here, too, until it ends.
 //! 2. A node that does not answer is left out, unless `HUSK_NODE` names it: then the exec fails, as
 //!    it does where `HUSK_NODE` names no node. A program never runs on another node than was asked
 //!    for because that one is not there.
 //! 3. An image of one node pays for a look at one word.
 
+use crate::client::nodes::Along;
 use crate::clock;
 use crate::facts::{self, facts};
 use crate::memory;
@@ -43,7 +45,7 @@ pub(super) const NUMBERS_MAX: usize = 64;
 const NUMBERS_END: usize = 1022;
 const NUMBERS_LOW: usize = 16;
 /// Room for a letter: a directory, and numbers.
-const LETTER_BYTES: usize = PATH_MAX + 1024;
+const LETTER_BYTES: usize = PATH_MAX + 2048;
 /// The variable that says on which node what is started runs.
 pub const NODE_NAME: &[u8] = b"HUSK_NODE=";
 /// Room for a hand-over.
@@ -169,12 +171,12 @@ pub fn join(
     asked: bool,
     program: &CStr,
 ) -> Result<Option<Ready>, Errno> {
-    let (mut numbers, mut place_room) = ([0; NUMBERS_MAX], [0; PATH_MAX]);
-    let along = thread.client.takes_along(&mut numbers, &mut place_room);
-    let Ok((many, here, umask)) = along else { return Ok(None) };
-    let Some(inherited) = numbers.get(..many) else { return Ok(None) };
+    let (mut numbers, mut passed) = ([0; NUMBERS_MAX], [0; NUMBERS_MAX]);
+    let mut place_room = [0; PATH_MAX];
+    let along = thread.client.takes_along(&mut numbers, &mut passed, &mut place_room);
+    let Ok(Along { numbers: inherited, passed, here, umask }) = along else { return Ok(None) };
     let here = (!here.is_empty()).then_some(here);
-    let newcomer = Newcomer { pid: calls::getpid(), inherited, umask, here };
+    let newcomer = Newcomer { pid: calls::getpid(), inherited, passed, umask, here };
     let mut room = [0; LETTER_BYTES];
     let mut text = Text::new(&mut room);
     let Some(letter) = letter(&newcomer, &mut text) else { return Ok(None) };

@@ -17,6 +17,7 @@
 //!    names may take longer: a program that is new there is compared first.
 //! 2. An image without other hosts pays for a look at one word.
 
+use crate::client::nodes::Along;
 use crate::process::elsewhere::{ASKED_PATIENCE_S, NUMBERS_MAX};
 use crate::process::exec::{area, copy_words, count, start_natively};
 use crate::process::loads;
@@ -67,9 +68,9 @@ pub fn become_shadow(
         loads::note(thread, 0);
         return None;
     }
-    let along = thread.client.takes_along(&mut numbers, &mut place);
-    let (many, here, umask) = along.ok()?;
-    let numbers = numbers.get(..many)?;
+    let mut passed = [0; NUMBERS_MAX];
+    let along = thread.client.takes_along(&mut numbers, &mut passed, &mut place).ok()?;
+    let Along { numbers, passed: [], here, umask } = along else { return None };
     let standard = numbers.iter().all(|number| *number <= 2) || are_apart(thread, numbers);
     let spoken = numbers.contains(&1) && numbers.contains(&2);
     if here.is_empty() || !standard || !spoken || (numbers.contains(&0) && !is_silent()) {

@@ -206,7 +206,8 @@ impl Image {
 
     fn parent(&mut self, inherited: &[u32]) -> Result<Direct, Errno> {
         let here = std::env::current_dir().ok();
-        let own = Newcomer { pid: std::process::id(), inherited, umask: umask(), here };
+        let pid = std::process::id();
+        let own = Newcomer { pid, inherited, passed: &[], umask: umask(), here };
         self.enroll(&own)
     }
 
@@ -241,6 +242,9 @@ impl Image {
         let mut direct = Direct::attach(now_ns, process, std::process::id(), thread_id())?;
         holds::work(&direct, Work::Entering);
         direct.set_umask(newcomer.umask);
+        if direct.node() != 0 {
+            direct.take_passed(newcomer.pid, newcomer.passed)?;
+        }
         if let Some(here) = newcomer.here.as_ref().filter(|_| direct.node() != 0) {
             work_far(&mut direct, here)?;
         }
@@ -335,6 +339,8 @@ pub struct Newcomer<'a> {
     pub pid: u32,
     /// Its descriptors.
     pub inherited: &'a [u32],
+    /// Numbers under which the home of all names has something open for it.
+    pub passed: &'a [u32],
     /// Its umask.
     pub umask: u32,
     /// Its working directory, where it has a name.

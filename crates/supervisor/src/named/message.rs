@@ -73,6 +73,9 @@ pub enum Ask {
         pid: u32,
         /// Descriptors it will start with.
         inherited: Vec<u32>,
+        /// Those of them and others that the home of all names has something open under.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        passed: Vec<u32>,
         /// Its umask.
         umask: u32,
         /// Its working directory, where it has a name.
@@ -407,10 +410,12 @@ mod tests {
         let here = Some(&b"/some where"[..]);
         let mut room = [0; 200];
         let mut text = Text::new(&mut room);
-        let newcomer = Newcomer { pid: 7, inherited: &[0, 1, 300], umask: 18, here };
+        let (inherited, passed) = (&[0, 1, 300], &[1, 4]);
+        let newcomer = Newcomer { pid: 7, inherited, passed, umask: 18, here };
         let ask = Ask::Join {
             pid: 7,
             inherited: vec![0, 1, 300],
+            passed: vec![1, 4],
             umask: 18,
             here: Some(PathBuf::from("/some where")),
         };

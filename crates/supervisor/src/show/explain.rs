@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 
+use husk_proto::descriptor::Descriptors as _;
 use husk_proto::place::{Moment, Origin, Placement, Policy, Rule, SHOWN_ONE};
 use husk_proto::{Overview as _, Shortcuts as _};
 use serde::Serialize;
@@ -50,9 +51,21 @@ pub struct Report {
     pub now: Option<Now>,
     /// What its threads do now.
     pub threads: Vec<Thread>,
+    /// What keeps it on its node where the image has several: its next program inherits them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept_by: Vec<KeptBy>,
     /// Its program runs on another host, and what it has spent on the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<Elsewhere>,
+}
+
+/// A descriptor that does not go to another node.
+#[derive(Debug, Serialize)]
+pub struct KeptBy {
+    /// Its number.
+    pub fd: u32,
+    /// What it is.
+    pub is: &'static str,
 }
 
 /// A program that runs on another host.
@@ -134,7 +147,7 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
         let remedy = if is_name { remedy.as_str() } else { listed };
         refuse("that is not a process id", remedy)
     })?;
-    let visit = match name {
+    let mut visit = match name {
         Some(name) => Visit::of(name)?,
         None => {
             let image = image_of_shadow(number).unwrap_or_else(|| pid.to_owned());
@@ -168,6 +181,7 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
         threads: process.as_ref().map_or(Vec::new(), |_| threads(&visit, number)),
         name: process.as_ref().map_or(String::new(), |process| process.name.clone()),
         command: process.map_or(Vec::new(), |process| process.command),
+        kept_by: record.map_or(Vec::new(), |_| kept_by(&mut visit, number)),
         elsewhere,
     })
 }
@@ -196,6 +210,26 @@ fn elsewhere(visit: &Visit, pid: u32) -> Option<Elsewhere> {
         let running = account.running.into_iter().find(|running| running.pid == pid)?;
         Some(Elsewhere { host: account.host, running })
     })
+}
+
+/// The descriptors for which its next program stays on this node, the first of several.
+fn kept_by(visit: &mut Visit, pid: u32) -> Vec<KeptBy> {
+    let direct = &mut visit.direct;
+    let mut found = Vec::new();
+    let Some(files) = direct.files_of(pid).filter(|_| direct.nodes() > 1) else { return found };
+    let mut from = 0;
+    while let Some(fd) = direct.next_number(files, from) {
+        from = fd + 1;
+        if direct.close_on_exec(files, fd) != Ok(false) {
+            continue;
+        }
+        if direct.epoll_set(files, fd).is_some() {
+            found.push(KeptBy { fd, is: "an epoll set" });
+        } else if direct.watch_instance(files, fd).is_some() {
+            found.push(KeptBy { fd, is: "an inotify instance" });
+        }
+    }
+    found
 }
 
 /// Who says that a process without a line is left to Linux.
@@ -315,6 +349,9 @@ impl Report {
             let often = often.unwrap_or_default();
             let _ =
                 writeln!(text, "now      on core {}, may run on {}{often}", now.core, now.cores);
+        }
+        for KeptBy { fd, is } in &self.kept_by {
+            let _ = writeln!(text, "node     0; its next program stays there: number {fd} is {is}");
         }
         if let Some(Elsewhere { host, running }) = &self.elsewhere {
             let (name, spent) = (&running.name, running.spent.text());

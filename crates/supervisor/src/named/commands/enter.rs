@@ -123,7 +123,8 @@ fn join(
     let refuse =
         |why: &str, remedy: &str| Failure::new(format!("cannot enter image {name}"), why, remedy);
     let stream = place.connect()?;
-    let join = Ask::Join { pid: std::process::id(), inherited: inherited(), umask: umask(), here };
+    let (pid, inherited, passed) = (std::process::id(), inherited(), vec![]);
+    let join = Ask::Join { pid, inherited, passed, umask: umask(), here };
     let asked = stream.set_read_timeout(Some(ANSWER_MAX)).and_then(|()| ask(&stream, &join));
     let (told, descriptors) = asked
         .map_err(|problem| unanswered(place, format!("cannot enter image {name}"), &problem))?;

@@ -393,8 +393,9 @@ impl Server {
                 let told = talk.is_of_this_version();
                 return Some(End { told, ..End::new(discard, force, Some(talk.stream)) });
             }
-            Ok(Ask::Join { pid, inherited, umask, here }) => {
-                self.join(talk, &Newcomer { pid, inherited: &inherited, umask, here });
+            Ok(Ask::Join { pid, inherited, passed, umask, here }) => {
+                let (inherited, passed) = (&inherited[..], &passed[..]);
+                self.join(talk, &Newcomer { pid, inherited, passed, umask, here });
                 return None;
             }
             Ok(Ask::Region) => (
