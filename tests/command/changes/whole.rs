@@ -181,6 +181,24 @@ fn what_a_command_has_changed_anywhere_is_asked_about_and_written_as_answered() 
     }
 }
 
+/// A second disk, as they are mounted: the root directory is root's, one below it the user's.
+#[test]
+fn a_mounted_file_system_that_is_another_users_is_overlaid_too() {
+    if against_native() || !getuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new("whole-disk");
+    let script = r#"cp "$HUSK" husk; chmod 755 /usr/local; mkdir /usr/local/user
+        chown 65534 /usr/local/user .
+        as="setpriv --reuid 65534 --regid 65534 --clear-groups env -u HUSK_IMAGES HOME=$PWD"
+        $as ./husk run --memory 128M --discard --overlay / -- \
+            sh -c 'echo new > /usr/local/user/file && cat /usr/local/user/file'
+        ls /usr/local/user
+        $as ./husk run --memory 128M --overlay / -- sh -c 'echo new > /usr/local/user/file'
+        cat /usr/local/user/file"#;
+    assert_eq!(in_own_mounts(&scratch, script), "new\nnew\n");
+}
+
 #[test]
 fn an_image_with_a_name_overlays_the_whole_system() {
     if against_native() {

@@ -10,8 +10,9 @@
 //! Invariants
 //! 1. A directory that was named otherwise (`--overlay`, `--mount`) is as named.
 //! 2. Nothing outside is changed: what is no overlay is read-only, unless that was ruled out.
-//! 3. There are at most so many trees as an image has room for; directories that are empty on the
-//!    host are left out first, then file systems that are mounted deeper, with a note.
+//! 3. There are at most so many trees as an image has room for. Left out first, with a note, is
+//!    what this user cannot write to (empty directories, then roots of file systems mounted
+//!    deeper), then what is empty on the host, then the other file systems.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ const ORDINARY: [&str; 12] = [
     "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "ntfs3", "tmpfs", "vfat", "xfs",
     "zfs",
 ];
+/// What is mounted below these holds devices and settings, as below /dev and /sys (`chroot`s).
+const OF_THE_KERNEL: [&str; 3] = ["devtmpfs", "proc", "sysfs"];
 /// The tree on /dev/shm, where what lies outside is read-only.
 const ON_SHM: usize = 1;
 
@@ -50,7 +53,8 @@ pub fn add(plans: &mut Vec<MountPlan>) -> Result<Option<String>, Failure> {
     found.retain(|path| !named(path));
     let deeper = mounted(&found, plans);
     let room = MOUNTS_MAX.saturating_sub(plans.len() + ON_SHM);
-    let left_out = fit(&mut found, deeper, room, &is_empty)?;
+    let writable = |path: &Path| access(path, Access::WRITE_OK).is_ok();
+    let left_out = fit(&mut found, deeper, room, &is_empty, &writable)?;
     plans.extend(found.into_iter().map(|path| MountPlan { path, cover: Cover::Overlay }));
     if left_out.is_empty() {
         return Ok(None);
@@ -82,22 +86,28 @@ fn directories(root: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// Directories below those `found` on which an ordinary file system is mounted that this user may
-/// write to.
+/// Directories below those `found` on which an ordinary file system is mounted.
 fn mounted(found: &[PathBuf], plans: &[MountPlan]) -> Vec<PathBuf> {
     let is_deeper = |path: &Path| {
         found.iter().any(|above| path.starts_with(above) && path != above)
             && plans.iter().all(|plan| !path.starts_with(&plan.path))
     };
-    let able = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
-    let all = mounts().into_iter().filter(|(kind, _)| ORDINARY.contains(&kind.as_str()));
-    let mut deeper: Vec<PathBuf> = all.map(|(_, mount)| mount.directory).collect();
+    let able = Access::READ_OK | Access::EXEC_OK;
+    let all = mounts();
+    let of_kind = |kinds: &[&str]| -> Vec<&Path> {
+        let is_of = |kind: &str| kinds.contains(&kind);
+        all.iter().filter(|(kind, _)| is_of(kind)).map(|(_, one)| &*one.directory).collect()
+    };
+    let kernels = of_kind(&OF_THE_KERNEL);
+    let is_the_kernels = |path: &Path| kernels.iter().any(|one| path.starts_with(one));
+    let mut deeper = of_kind(&ORDINARY);
     deeper.retain(|path| {
-        is_deeper(path) && !is_the_hosts(path) && path.is_dir() && access(path, able).is_ok()
+        let other = is_the_hosts(path) || is_the_kernels(path);
+        is_deeper(path) && !other && path.is_dir() && access(*path, able).is_ok()
     });
     deeper.sort();
     deeper.dedup();
-    deeper
+    deeper.into_iter().map(PathBuf::from).collect()
 }
 
 /// Adds what is `deeper` (invariant 3). What was left out.
@@ -106,11 +116,19 @@ fn fit(
     deeper: Vec<PathBuf>,
     room: usize,
     is_empty: &dyn Fn(&Path) -> bool,
+    writable: &dyn Fn(&Path) -> bool,
 ) -> Result<Vec<PathBuf>, Failure> {
     let excess = (found.len() + deeper.len()).saturating_sub(room);
-    let mut left_out: Vec<PathBuf> = found.iter().filter(|path| is_empty(path)).cloned().collect();
-    left_out.sort_by_key(|path| FILLED_LATER.iter().any(|name| path == Path::new(name)));
-    left_out.extend(deeper.iter().rev().cloned());
+    let is_filled_later = |path: &Path| FILLED_LATER.iter().any(|name| path == Path::new(name));
+    let empty = found.iter().filter(|path| is_empty(path)).map(|path| {
+        let worth = if writable(path) { 2 + usize::from(is_filled_later(path)) } else { 0 };
+        (worth, path.clone())
+    });
+    let mounted =
+        deeper.iter().rev().map(|path| (if writable(path) { 4 } else { 1 }, path.clone()));
+    let mut left_out: Vec<(usize, PathBuf)> = empty.chain(mounted).collect();
+    left_out.sort_by_key(|(worth, _)| *worth);
+    let mut left_out: Vec<PathBuf> = left_out.into_iter().map(|(_, path)| path).collect();
     left_out.truncate(excess);
     if left_out.len() < excess {
         let (count, most) = (found.len(), MOUNTS_MAX);
@@ -137,18 +155,24 @@ mod tests {
     fn empty_directories_make_room_and_those_that_installers_fill_do_so_last() {
         let all = ["/etc", "/media", "/mnt", "/opt", "/usr"].map(PathBuf::from);
         let empty = |path: &Path| !["/etc", "/usr"].map(Path::new).contains(&path);
-        let left = |room| fit(&mut all.to_vec(), Vec::new(), room, &empty);
+        let writable = |_: &Path| true;
+        let left = |room| fit(&mut all.to_vec(), Vec::new(), room, &empty, &writable);
         assert_eq!(left(5).unwrap(), [] as [PathBuf; 0]);
         assert_eq!(left(3).unwrap(), ["/media", "/mnt"].map(PathBuf::from));
         assert_eq!(left(2).unwrap().last(), Some(&PathBuf::from("/opt")));
         // A file system that is mounted deeper is worth more than what is empty, and less than
         // what is not.
         let mut found = all.to_vec();
-        let left_out = fit(&mut found, vec![PathBuf::from("/usr/local")], 3, &empty).unwrap();
+        let local = || vec![PathBuf::from("/usr/local")];
+        let left_out = fit(&mut found, local(), 3, &empty, &writable).unwrap();
         assert_eq!(left_out, ["/media", "/mnt", "/opt"].map(PathBuf::from));
         assert_eq!(found.last(), Some(&PathBuf::from("/usr/local")));
-        let left_out = fit(&mut all.to_vec(), vec![PathBuf::from("/usr/local")], 2, &empty);
+        let left_out = fit(&mut all.to_vec(), local(), 2, &empty, &writable);
         assert_eq!(left_out.unwrap().last(), Some(&PathBuf::from("/usr/local")));
+        // What is not the user's to write to is worth less than that.
+        let own = |path: &Path| path != Path::new("/usr/local") && path != Path::new("/opt");
+        let left_out = fit(&mut all.to_vec(), local(), 3, &empty, &own);
+        assert_eq!(left_out.unwrap(), ["/opt", "/usr/local", "/media"].map(PathBuf::from));
         assert!(left(1).unwrap_err().to_string().contains("at most 16 trees"));
     }
 
