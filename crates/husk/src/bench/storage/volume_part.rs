@@ -25,6 +25,8 @@ pub enum Part {
     Sqlite,
     /// Transactions of pgbench -N by one client of PostgreSQL.
     Postgres,
+    /// Puts into LevelDB, each made durable: its own benchmark's `fillsync`.
+    LevelDb,
     /// redis with `appendfsync`, asked by so many clients.
     Redis(&'static str, u64),
     /// Small files are made and removed, and none is synced.
@@ -51,6 +53,7 @@ pub const ALL: &[Row] = &[
     row("append 4 KiB, 32 writers", Part::Append(32), 1600, 2.0),
     row("create, fsync, rename", Part::Replace, 200, 2.0),
     row("SQLite, FULL, WAL", Part::Sqlite, 400, 1.5),
+    Row { wanted: Wanted::Nothing, ..row("LevelDB, fillsync", Part::LevelDb, 400, 1.0) },
     row("PostgreSQL, pgbench -N, c=1", Part::Postgres, 200, 1.2),
     row("redis always, c=1", Part::Redis("always", 1), 2000, 1.7),
     row("redis always, c=8", Part::Redis("always", 8), 8000, 1.2),
@@ -68,6 +71,7 @@ impl Row {
             Part::Append(writers) => appends(writers, self.count),
             Part::Replace => per(self.count, replace),
             Part::Sqlite => sqlite(self.count),
+            Part::LevelDb => leveldb(self.count),
             Part::Postgres => postgres(self.count),
             Part::Redis(when, clients) => redis(when, clients, self.count),
             Part::Unsynced => per(self.count, unsynced),
@@ -151,6 +155,28 @@ fn sqlite(count: u64) -> anyhow::Result<f64> {
     let ended = shell.wait()?;
     anyhow::ensure!(ended.success(), "sqlite3: {ended}");
     Ok(begun.elapsed().as_nanos() as f64 / count as f64)
+}
+
+/// Records as long as those of LevelDB's benchmark; ns of a put.
+const LEVELDB: &str = r#"
+import random, sys, time, plyvel
+count, value = int(sys.argv[1]), random.Random(1).randbytes(100)
+plyvel.destroy_db('leveldb')
+base = plyvel.DB('leveldb', create_if_missing=True)
+begun = time.perf_counter_ns()
+for n in range(count):
+    base.put(b'%016d' % n, value, sync=True)
+print((time.perf_counter_ns() - begun) / count)
+base.close()
+"#;
+
+fn leveldb(count: u64) -> anyhow::Result<f64> {
+    // Debian's: another one would not have Debian's modules.
+    let mut python = Command::new("/usr/bin/python3");
+    let said = python.args(["-c", LEVELDB, &count.to_string()]).stderr(Stdio::null()).output();
+    let text =
+        String::from_utf8_lossy(&said.context("python3 does not start")?.stdout).into_owned();
+    text.trim().parse().context("plyvel is not there (python3-plyvel)")
 }
 
 /// Starts the server of this side, and makes its tables where there are none; then pgbench, and an
