@@ -7,6 +7,7 @@ mod hosts;
 mod life;
 mod memory;
 mod net;
+mod node_deaths;
 mod nodes;
 mod passed;
 mod volume;

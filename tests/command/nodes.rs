@@ -259,7 +259,7 @@ print(bytes(mmap.mmap(fd, 5000, access=mmap.ACCESS_READ)) == b'x' * 5000)
 }
 
 /// What `husk nodes` lists of `run`.
-fn nodes(scratch: &Scratch, run: &Run) -> Vec<Value> {
+pub fn nodes(scratch: &Scratch, run: &Run) -> Vec<Value> {
     let mut command = Command::new(binary());
     command.env("HUSK_IMAGES", images(scratch)).args(["nodes", "--json", &run.pid().to_string()]);
     let output = command.output().expect("husk nodes");
@@ -267,7 +267,7 @@ fn nodes(scratch: &Scratch, run: &Run) -> Vec<Value> {
 }
 
 /// Where the images of a test are.
-fn images(scratch: &Scratch) -> PathBuf {
+pub fn images(scratch: &Scratch) -> PathBuf {
     scratch.path().join("images")
 }
 
@@ -539,7 +539,7 @@ fn a_change_is_seen_on_the_other_node_by_who_is_told_of_it() {
 }
 
 /// What `husk ls` says of the image `name`.
-fn listed(scratch: &Scratch, name: &Value) -> Option<Value> {
+pub fn listed(scratch: &Scratch, name: &Value) -> Option<Value> {
     let mut command = Command::new(binary());
     command.env("HUSK_IMAGES", images(scratch)).args(["ls", "--json"]);
     let output = command.output().expect("husk ls");

@@ -14,6 +14,11 @@ impl Direct {
         passing::adopt(&self.kernel, (from, fd), self.files(), range)
     }
 
+    /// Which of those that had its number a description is.
+    pub fn generation_of(&self, description: Description) -> u32 {
+        passing::generation_of(&self.kernel, description)
+    }
+
     /// A description of that number.
     pub fn named(&self, number: u32, generation: u32) -> Named {
         Named { description: Description(number), generation }

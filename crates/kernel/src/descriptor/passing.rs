@@ -124,6 +124,12 @@ pub fn reserve(kernel: &Kernel, named: Named, most: u64, is_read: bool) -> Resul
     })
 }
 
+/// Which of those that had its number a description is that is open.
+pub fn generation_of(kernel: &Kernel, description: Description) -> u32 {
+    let region = &kernel.session.region;
+    high(region.load(open::cell(region, description.0).word(TAG)))
+}
+
 /// What is open under that name.
 pub fn named(kernel: &Kernel, named: Named) -> Result<Open> {
     kernel.run(|txn| lock(kernel, txn, named).map(drop))?;

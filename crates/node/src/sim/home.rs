@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use husk_carrier::{CACHE_ADDRESS, Direct, Layout, STATE_ADDRESS, check, scratch_words};
 use husk_client::{Buffers, Client};
+use husk_proto::descriptor::{Descriptors as _, Slot};
 use husk_proto::fs::{Credentials, Fs as _, Imported, Kind};
 use husk_proto::image::Cover;
-use husk_proto::{Admin as _, Inode, Process};
+use husk_proto::{Admin as _, Inode, Process, Shortcuts as _};
 use husk_wire::Header;
 use husk_wire::record::{Object, Sort};
 
-use super::asks::Facts;
+use super::asks::{BOTH, Facts};
 use super::dice::LETTERS;
 use super::tree::line;
 use crate::CALL_BYTES_MAX;
@@ -145,6 +146,23 @@ impl Home {
             Thread { agent: Agent::new(client, sessions.clone()), buffers }
         });
         self.running = Some(Running { threads: threads.collect(), sessions, pid });
+    }
+
+    /// A program of the home that has a file open at this offset: its process, number, description.
+    pub fn program_with(&mut self, file: Object, offset: u64) -> (u32, u32, Object) {
+        self.next_pid += PIDS_EACH;
+        let pid = self.next_pid;
+        let process = self.boss.first_process(pid, &[]).expect("a record");
+        let mut direct = Direct::attach(clock, process, pid, pid).expect("attached");
+        let who = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
+        let inode = crate::agent::inode(file).expect("an inode");
+        let files = direct.files();
+        let number = direct.open(&who, files, inode, BOTH, 0, 64).expect("open");
+        let Slot::Husk(description) = direct.slot(files, number) else { panic!("the image's") };
+        direct.set_offset(description, offset).expect("open");
+        let generation = direct.generation_of(description);
+        direct.detach();
+        (pid, number, Object { number: description.0.into(), generation })
     }
 
     /// It knows that a node is dead, before it serves.

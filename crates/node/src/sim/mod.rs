@@ -18,6 +18,7 @@ mod deaths;
 mod dice;
 mod faults;
 mod home;
+mod offsets;
 mod own_process;
 mod play;
 mod rules;

@@ -1,0 +1,146 @@
+//! Deaths amid each kind of request: agents of the home, then all processes of the node that asks.
+//! Programs that ask go on after the first, and the home goes on after the second.
+
+use std::fs;
+use std::time::Duration;
+
+use husk_tests::husk::husk;
+use husk_tests::{Run, Scratch, against_native, process};
+
+use crate::nodes::{children, images, listed, nodes, until};
+
+/// Agents that are killed amid one kind of request.
+const AGENTS: u32 = 4;
+/// How long what a node made may take to be let go of.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A kind of request, and what makes many of it, once a round.
+struct Kind {
+    name: &'static str,
+    round: &'static str,
+}
+
+const fn kind(name: &'static str, round: &'static str) -> Kind {
+    Kind { name, round }
+}
+
+/// Rounds of Python on node 1. Each fails if the request is made twice, or half.
+const KINDS: &[Kind] = &[
+    kind("walk", "assert os.stat('have').st_size == 3; assert not os.path.exists('none')"),
+    kind("list", "assert 'have' in os.listdir('.')"),
+    kind("create", "os.close(os.open('c', os.O_CREAT | os.O_EXCL)); os.unlink('c')"),
+    kind("mkdir", "os.mkdir('d'); os.rmdir('d')"),
+    kind("link", "os.link('have', 'l'); assert os.stat('l').st_nlink == 2; os.unlink('l')"),
+    kind("rename", "os.rename('moves', 'moved'); os.rename('moved', 'moves')"),
+    kind("setattr", "os.chmod('have', n % 512); os.utime('have', (n, n))"),
+    kind("xattr", "os.setxattr('have', 'user.a', b'%d' % n); os.getxattr('have', 'user.a')"),
+    kind("open", "open('have').close(); open('cut', 'w').close()"),
+    kind("read", "assert os.pread(have, 9, 0) == b'abc'"),
+    kind("write-home", "assert os.pwrite(both, b'x' * 90000, n * 7) == 90000"),
+    kind("append", "assert os.write(log, b'line\\n') == 5"),
+    kind("space", "os.truncate('both', n); os.posix_fallocate(both, n * 50, 9000)"),
+    kind("d-io, written", "assert os.write(3, b'line\\n') == 5"),
+    kind("d-io, read", "assert os.read(4, 1) == b'y'; os.lseek(4, -1, os.SEEK_CUR)"),
+];
+
+const PROGRAM: &str = "
+import os, sys
+have, both = os.open('have', os.O_RDONLY), os.open('both', os.O_RDWR)
+log = os.open('log', os.O_WRONLY | os.O_APPEND)
+n = 0
+while True:
+    n += 1
+    ROUND
+    os.write(1, b'.')
+";
+
+/// A descriptor that goes to the other node with each exec.
+const PASSED: &str = "while HUSK_NODE=1 sh -c 'echo line' >&3; do printf .; done; false";
+
+/// On node 0: who waits for the program, and goes on in the same files.
+const AROUND: &str = "
+printf abc > have; touch both moves cut; : > log; yes | head -c 90000 > yes
+exec 3>shared 4<yes
+RUNS; [ $? != 0 ] || exit 1
+printf over; echo end >&3; read -n 1 y <&4
+touch c d l moved; rm -rf c d l moved moves both; echo end >> log; echo end > cut
+grep -vc '^line$' log shared; head -c 3 have
+";
+
+fn dies_amid(name: &str, runs: &str) {
+    println!("{name}");
+    let scratch = Scratch::new("nodes-amid");
+    let work = scratch.fresh("work");
+    let script = AROUND.replace("RUNS", runs);
+    let mut command = husk(&["--nodes", "2"], &["bash", "-c", &script]);
+    command.env("HUSK_IMAGES", images(&scratch));
+    let mut running = Run::start(command, &work, scratch.path());
+    let goes_on = |running: &Run| {
+        let before = running.stdout().len();
+        until(name, || (running.stdout().len() > before).then_some(()));
+    };
+    goes_on(&running);
+    let mut killed = 0;
+    while killed < AGENTS {
+        for agent in children(running.pid(), "husk: home") {
+            // Somewhere in a round.
+            std::thread::sleep(Duration::from_micros(u64::from(killed) * 1300 + 700));
+            killed += u32::from(process::kill(agent));
+            goes_on(&running);
+        }
+        assert!(!running.ended(), "{name}: {}", running.wait(PATIENCE).expect("it ends").shown());
+    }
+    kill_node(&scratch, &running);
+    let outcome = running.wait(PATIENCE).expect("it ends");
+    assert!(outcome.status.success(), "{name}: {}", outcome.shown());
+    let seen = String::from_utf8_lossy(&outcome.stdout);
+    let end = seen.trim_start_matches('.');
+    assert_eq!(end, "overlog:1\nshared:1\nabc", "{name}: {}", outcome.shown());
+    assert!(outcome.stderr.contains("husk: fsck: clean"), "{name}: {}", outcome.shown());
+}
+
+/// Kills all processes of node 1; none of them starts another one.
+fn kill_node(scratch: &Scratch, running: &Run) {
+    let image = nodes(scratch, running)[1]["image"].clone();
+    let row = listed(scratch, &image).expect("node 1 is listed");
+    let [supervisor, keeper] = ["pid", "keeper"].map(|who| row[who].as_i64().expect("a number"));
+    let pid = rustix::process::Pid::from_raw(supervisor as i32).expect("a number");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it lives");
+    process::kill(keeper as i32);
+    process::kill(supervisor as i32);
+    for found in running.descendants() {
+        let name = fs::read_to_string(format!("/proc/{}/comm", found.pid)).unwrap_or_default();
+        if matches!(name.trim_end(), "python3" | "sh") {
+            process::kill(found.pid);
+        }
+    }
+}
+
+/// Every second kind, so that two tests share them.
+fn amid_each(from: usize) {
+    if against_native() {
+        return;
+    }
+    for kind in KINDS.iter().skip(from).step_by(2) {
+        let program = PROGRAM.replace("ROUND", kind.round);
+        dies_amid(kind.name, &format!("HUSK_NODE=1 python3 -c \"{program}\""));
+    }
+}
+
+#[test]
+fn agents_and_a_whole_node_are_killed_amid_each_kind_of_request() {
+    amid_each(0);
+}
+
+#[test]
+fn agents_and_a_whole_node_are_killed_amid_each_other_kind_of_request() {
+    amid_each(1);
+}
+
+#[test]
+fn agents_and_a_whole_node_are_killed_amid_programs_that_take_along_what_is_open() {
+    if against_native() {
+        return;
+    }
+    dies_amid("d-pass", PASSED);
+}
