@@ -266,8 +266,10 @@ impl<'a, S: Source> Scan<'a, S> {
         // Names that come and go change its time, whatever the image says of it.
         if differs || self.plan.puts.len() + self.plan.deletes.len() != before {
             let put = self.ledger.here(path).map(|here| here.identity);
-            if let Some(expected) = put.or(imported) {
-                self.merge_or_note(path, &expected, &mut attributes);
+            match put.or(imported) {
+                Some(expected) => self.merge_or_note(path, &expected, &mut attributes),
+                // Of a directory that both sides have made (`joins`).
+                None => attributes.modified_ns = attributes.modified_ns.max(found.modified_ns),
             }
             self.merge_extended(path, &attributes, &mut extended);
             let (inode, before, path) = (dir, found, path.to_owned());
@@ -374,6 +376,10 @@ impl<'a, S: Source> Scan<'a, S> {
             }
             _ => replaced.map(|origin| self.source.host_identity(origin)).transpose()?,
         };
+        if expected.is_none() && self.joins(&target, &attributes)? {
+            open.push(InPlace { inode: name.inode, path: target, made: true });
+            return Ok(());
+        }
         let object = self.object(name.inode, attributes, origin, 0)?;
         self.replaced = replaced;
         self.put(&place.path, name.name.clone(), object, expected);

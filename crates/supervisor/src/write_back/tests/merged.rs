@@ -323,3 +323,78 @@ fn rights_that_the_host_changed_go_with_a_file_that_the_image_has_moved_and_writ
         assert!(!scene.path.join("secret").exists());
     }
 }
+
+/// Directories and files of both sides; `d` and `d/e` by both.
+fn scene_of_two_directories(mode: u32) -> Scene {
+    let mut scene = Scene::new(|_| {});
+    for name in ["d", "d/e"] {
+        scene.mkdir(name);
+        fs::create_dir(scene.path.join(name)).unwrap();
+        set_mode(&scene.path.join(name), mode);
+    }
+    for (name, ours, theirs) in
+        [("d/e/a", "ours", ""), ("d/b", "", "theirs"), ("d/alike", "x", "x"), ("d/both", "1", "2")]
+    {
+        if !ours.is_empty() {
+            scene.write(name, ours.as_bytes());
+        }
+        if !theirs.is_empty() {
+            fs::write(scene.path.join(name), theirs).unwrap();
+        }
+    }
+    scene
+}
+
+#[test]
+fn a_directory_that_both_sides_have_made_is_one_with_the_names_of_both() {
+    for live in [false, true] {
+        let mut scene = scene_of_two_directories(0o751);
+        for n in 0..if live { 2 } else { 1 } {
+            let outcome = scene.bring(live, &[]);
+            assert!(outcome.failures.is_empty(), "{live} {n}: {outcome:#?}");
+            // The one file that differs.
+            let told = &outcome.conflicts;
+            assert!(told.len() == 1 && told[0].contains("/d/both "), "{live} {n}: {told:#?}");
+            let found = ["d/e/a", "d/b", "d/alike", "d/both", "d/both.husk-77"];
+            let found = found.map(|name| scene.host(name));
+            assert_eq!(found, ["ours", "theirs", "x", "2", "1"], "{live} {n}");
+            assert_eq!(fs::read_dir(&scene.path).unwrap().count(), 1, "{live} {n}");
+        }
+    }
+}
+
+#[test]
+fn of_a_directory_that_both_have_made_only_what_the_image_put_there_goes_with_it() {
+    let mut scene = scene_of_two_directories(0o751);
+    assert!(scene.sync().failures.is_empty());
+    for name in ["d/e/a", "d/alike", "d/both"] {
+        scene.unlink(name);
+    }
+    for name in ["d/e", "d"] {
+        let (dir, name) = scene.split(name);
+        scene.direct.rmdir(&who(), dir, name).unwrap();
+    }
+    let outcome = scene.sync();
+    assert!(outcome.failures.is_empty(), "{outcome:#?}");
+    assert_eq!((scene.host("d/b"), scene.host("d/both")), ("theirs".into(), "2".into()));
+    assert!(!scene.path.join("d/e").exists(), "{outcome:#?}");
+}
+
+#[test]
+fn what_is_no_such_directory_on_the_host_is_kept_and_nothing_is_put_into_it() {
+    let mut scene = scene_of_two_directories(0o700);
+    scene.mkdir("link");
+    scene.write("link/a", b"ours");
+    let outside = scene.scratch.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    set_mode(&outside, 0o751);
+    std::os::unix::fs::symlink(&outside, scene.path.join("link")).unwrap();
+    let outcome = scene.write_back();
+    assert_eq!(outcome.conflicts.len(), 2, "{outcome:#?}");
+    assert_eq!(
+        (scene.host("d.husk-77/e/a"), scene.host("link.husk-77/a")),
+        ("ours".into(), "ours".into())
+    );
+    assert_eq!((scene.host("d/b"), mode_of(&scene.path.join("d"))), ("theirs".into(), 0o700));
+    assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
+}

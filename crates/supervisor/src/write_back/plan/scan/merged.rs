@@ -7,6 +7,7 @@
 //!   touch, same size         touch                    the host's, with the later time
 //!   touch, same size         bytes at the end         the image's, if it begins with the host's
 //!   chmod                    another chmod            a conflict
+//!   mkdir                    mkdir, the same rights   one directory with the names of both
 //! ```
 //!
 //! Whether bytes were changed on the host, size and modification time say.
@@ -14,8 +15,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::Inode;
-use husk_proto::fs::{Attributes, HostIdentity, Rights};
+use husk_proto::fs::{Attributes, HostIdentity, Kind, Rights};
+use husk_proto::{Errno, Inode};
 
 use rustix::process::geteuid;
 
@@ -181,6 +182,29 @@ impl<S: Source> Scan<'_, S> {
         attributes.modified_ns = ours.max(found.modified_ns);
         attributes.accessed_ns = there.atime() * host::NS_PER_S + there.atime_nsec();
         self.merge(path, expected, attributes)
+    }
+
+    /// Whether a directory that the image has made is the one that somebody has made on the host,
+    /// as `mkdir -p` on both sides does: what is in it is looked at name by name then.
+    pub(super) fn joins(&mut self, path: &Path, attributes: &Attributes) -> Result<bool, Errno> {
+        let step = &attributes.step;
+        if step.kind != Kind::Directory || attributes.origin.is_some() {
+            return Ok(false);
+        }
+        let held = self.beneath.hold_if_there(path).ok().flatten();
+        let Some(held) = held.filter(|held| held.found().is_dir()) else { return Ok(false) };
+        let found = held.found();
+        let theirs = (found.mode() & 0o7777, found.uid(), found.gid());
+        // What cannot be opened is another file system that was mounted there, for example.
+        if theirs != (step.mode & 0o7777, step.uid, step.gid)
+            || self.beneath.directory(path).is_err()
+        {
+            return Ok(false);
+        }
+        let ours = extended::of(self.source, step.inode, attributes)?;
+        let theirs = extended::even_unreadable(&held).ok();
+        let all = |of: Option<Extended>| of.map(|all| extended::hash_of_all(&all));
+        Ok(all(ours) == all(theirs))
     }
 
     /// Only attributes of what is at `path` are to be set, if nobody else has changed it.
