@@ -5,6 +5,7 @@
 //!     same object as at the last look     nothing
 //!     other, the image's is unchanged     renew: name, size, times and bytes of one moment
 //!     came, went                          import_late, forget
+//!     came, of a file known by another    the same inode (`links`)
 //!     other, the image's as written back  give_back (`back`)
 //!     other mode or owner, same content   take_rights (`rights`)
 //!     other, and the image's changed too  a conflict, told; both stay as they are
@@ -17,9 +18,10 @@
 //!    again once the host changes it, as long as the image does not.
 
 mod back;
+mod links;
 mod rights;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io;
@@ -35,6 +37,7 @@ use husk_proto::{Credentials, Errno, Fs, Inode};
 use serde::Serialize;
 
 use self::back::Back;
+use self::links::Known;
 use self::rights::same_content;
 use crate::image::attach::Visit;
 use crate::named::{self, Place, Turn};
@@ -144,7 +147,11 @@ impl Session {
     /// Looks, with what write-backs have put on the host until now.
     fn look(&mut self, at: impl FnOnce(&mut Look<'_>)) -> Refreshed {
         let ledger = self.place.as_ref().map(|place| Ledger::at(place.ledger()));
-        Look::new(&mut self.visit.direct, ledger.unwrap_or_default()).whole(at)
+        let overlays = self.visit.overlays();
+        Look::new(&mut self.visit.direct, ledger.unwrap_or_default()).whole(|look| {
+            at(look);
+            look.place_all(overlays);
+        })
     }
 }
 
@@ -165,6 +172,10 @@ struct Look<'a> {
     returning: Vec<(PathBuf, Inode, Inode)>,
     /// Of these it forgets all.
     dropped: Vec<PathBuf>,
+    /// Which inode has which file of the host (`links`), once that is asked.
+    known: Option<Known>,
+    /// Files that are no longer under the name that they were imported by.
+    unplaced: HashSet<Inode>,
 }
 
 /// A name on the host.
@@ -181,8 +192,8 @@ impl There {
 
 impl<'a> Look<'a> {
     fn new(image: &'a mut Direct, ledger: Ledger) -> Look<'a> {
-        let (told, backs, gone, returning, dropped) = Default::default();
-        Look { image, ledger, told, backs, gone, returning, dropped }
+        let (told, backs, gone, returning, dropped, known, unplaced) = Default::default();
+        Look { image, ledger, told, backs, gone, returning, dropped, known, unplaced }
     }
 
     /// All that is looked at, and given back.
@@ -341,6 +352,9 @@ impl Look<'_> {
                 let kind = host::kind_of(&one.found, shown.shown_device);
                 self.remember(name, path, one);
                 if kind == shown.step.kind && !self.is_apart(&shown, one)? {
+                    if shown.links > 1 && from_host && !directory {
+                        self.place(dir, path, inode, &shown, one)?;
+                    }
                     if self.renew(path, inode, &shown, one)? {
                         return Ok(());
                     }
@@ -349,10 +363,12 @@ impl Look<'_> {
                 if directory {
                     return self.note_directory(dir, inode, path);
                 }
+                self.name_goes(path, inode)?;
                 step("forget")?;
                 if !self.image.forget(dir, name.as_bytes(), inode)? {
                     return self.changed_by_both(path, inode, &shown, one);
                 }
+                self.link_up(one, kind)?;
                 step("import")?;
                 self.image.import_late(dir, &[one.imported(name, kind)])?;
                 self.told.renewed += 1;
@@ -369,11 +385,10 @@ impl Look<'_> {
         }
     }
 
-    /// Whether a name of a file with several has become another file's on the host.
+    /// Whether a name has become another file's on the host, where one of both has several.
     fn is_apart(&mut self, shown: &Attributes, one: &There) -> Result<bool, Errno> {
-        let Some(origin) = shown.origin.filter(|_| shown.links > 1 && !one.found.is_dir()) else {
-            return Ok(false);
-        };
+        let several = !one.found.is_dir() && (shown.links > 1 || one.found.nlink() > 1);
+        let Some(origin) = shown.origin.filter(|_| several) else { return Ok(false) };
         let (seen, found) = (self.image.host_identity(origin)?, host::identity_of(&one.found));
         Ok((seen.device, seen.inode) != (found.device, found.inode))
     }
@@ -436,9 +451,13 @@ impl Look<'_> {
         }
         let kind = host::kind_of(&one.found, parent.dev());
         self.remember(name, path, one);
+        self.link_up(one, kind)?;
         step("import")?;
         self.image.import_late(dir, &[one.imported(name, kind)])?;
         self.told.added += 1;
+        if one.found.nlink() > 1 && !one.found.is_dir() {
+            self.place_name(dir, path, one)?;
+        }
         if gone {
             // The image's removal was written back, and the host has made another.
             self.dropped.push(path.to_owned());

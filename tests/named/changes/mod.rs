@@ -8,6 +8,7 @@ mod cut;
 mod failing;
 mod followed;
 mod git;
+mod links;
 mod names;
 mod refresh;
 mod rescue;

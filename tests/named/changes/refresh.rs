@@ -7,13 +7,13 @@ use husk_tests::against_native;
 
 use crate::{Images, shown, text, until};
 
-fn on_host(images: &Images, script: &str) -> String {
+pub(super) fn on_host(images: &Images, script: &str) -> String {
     let output = images.command("bash", &["-euc", script]).output().expect("bash");
     assert!(output.status.success(), "{}", shown(&output));
     text(&output.stdout)
 }
 
-fn refreshed(images: &Images, more: &[&str]) -> serde_json::Value {
+pub(super) fn refreshed(images: &Images, more: &[&str]) -> serde_json::Value {
     let output = images.husk(&[&["refresh", "ci", "--json"], more].concat());
     serde_json::from_str(&text(&output.stdout)).unwrap_or_else(|_| panic!("{}", shown(&output)))
 }
@@ -53,7 +53,7 @@ fn a_refreshed_image_shows_what_the_host_has() {
 }
 
 /// A `husk refresh --follow` that has begun; what it says is in `follow.out` and `follow.err`.
-fn follow(images: &Images) -> std::process::Child {
+pub(super) fn follow(images: &Images) -> std::process::Child {
     let husk = husk_tests::husk::binary().to_str().expect("a plain path");
     let file = |name: &str| fs::File::create(images.scratch.path().join(name)).expect("a file");
     let mut command = images.command(husk, &["refresh", "--follow", "--json", "ci"]);

@@ -372,6 +372,19 @@ pub fn each_on_host(kernel: &Kernel, emit: &mut dyn FnMut(Inode, Origin)) {
     }
 }
 
+/// Names each inode that was imported, whatever of it is the image's by now.
+pub fn each_imported(kernel: &Kernel, emit: &mut dyn FnMut(Inode, Origin)) {
+    let region = &kernel.session.region;
+    for number in 1..kernel.session.never_used(INODE) {
+        let cell = region.map.object(INODE, number);
+        let ident = region.load(cell.word(ino::IDENT));
+        let origin = low(region.load(cell.word(ino::ORIGIN)));
+        if kind_bits(ident) != 0 && origin != 0 {
+            emit(Inode { number, generation: high(ident) }, Origin(origin));
+        }
+    }
+}
+
 /// Names the record of each host object that was ever imported, also of those that no name and no
 /// inode leads to any more.
 pub fn each_origin(kernel: &Kernel, emit: &mut dyn FnMut(Origin)) {

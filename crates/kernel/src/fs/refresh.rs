@@ -236,6 +236,38 @@ pub fn settle(kernel: &Kernel, dir: Inode, inode: Inode, found: &Imported<'_>) -
     })
 }
 
+/// `Admin::move_origin`.
+pub fn move_origin(
+    kernel: &Kernel,
+    dir: Inode,
+    inode: Inode,
+    found: &Imported<'_>,
+) -> Result<bool> {
+    kernel.session.heap_ready(overlay::origin_words(found.name))?;
+    let key = Key::new(dir.number, found.name)?;
+    kernel.run(|txn| {
+        let parent = low(txn.get(live(txn.region, dir)?.word(ino::ORIGIN)));
+        txn.lock(key.bucket(txn.region))?;
+        let line = entries::find(txn.region, &key).ok_or(Errno::ENOENT)?;
+        let there = entries::found(txn.region, line);
+        if there.kind == ino::DIRECTORY {
+            return Err(Errno::EISDIR);
+        }
+        let cell = txn.region.map.object(INODE, there.inode);
+        txn.lock(cell)?;
+        let own = low(txn.get(txn.region.map.object(LINE, line))) & ent::FROM_HOST != 0;
+        let same = live(txn.region, inode).is_ok() && there.inode == inode.number;
+        let old = txn.get(cell.word(ino::ORIGIN));
+        if !own || !same || parent == 0 || low(old) == 0 {
+            return Ok(false);
+        }
+        let (shown, _) = overlay::shown(txn.region, inode.number, low(old), 0);
+        let origin = overlay::keep_origin(txn, parent, found, shown)?;
+        txn.set(cell.word(ino::ORIGIN), pair(high(old), origin));
+        Ok(true)
+    })
+}
+
 /// `Fs::unmoved`: the resting words of the inode's lock and its writer lock.
 pub fn unmoved(kernel: &Kernel, inode: Inode) -> Result<[u64; 2]> {
     let region = &kernel.session.region;

@@ -16,9 +16,10 @@ use husk_proto::fs::{Imported, Kind};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{Cell, LINE, Region, Txn};
 
+use crate::Kernel;
 use crate::fs::directory::entries;
 use crate::state::hold;
-use crate::state::{bits_of, high, ino, kind_bits, low, pair, tag};
+use crate::state::{bits_of, high, ino, kind_bits, live, low, pair, tag};
 
 const NEXT: u32 = 1;
 const LINK: u32 = 2;
@@ -73,6 +74,35 @@ impl Key {
         }
         None
     }
+
+    /// Whether its line leads to an inode that is there. The bucket is locked.
+    fn leads_somewhere(&self, txn: &Txn<'_>) -> bool {
+        self.find(txn.region).is_some_and(|line| {
+            let number = low(txn.get(line.word(LINK)));
+            let generation = txn.get(line.word(GENERATION)) as u32;
+            live(txn.region, Inode { number, generation }).is_ok()
+        })
+    }
+
+    /// Its line, which is made if there is none, leads to this inode. The bucket is locked.
+    fn lead_to(&self, txn: &mut Txn<'_>, number: u32, generation: u32) -> Result<()> {
+        if let Some(line) = self.find(txn.region) {
+            txn.set(line.word(LINK), pair(self.tree, number));
+            txn.set(line.word(GENERATION), generation as u64);
+            return Ok(());
+        }
+        let line = txn.allocate(LINE)?;
+        let cell = txn.region.map.object(LINE, line);
+        let first = self.bucket(txn.region).word(1);
+        txn.init(cell.word(LINK), pair(self.tree, number));
+        txn.init(cell.word(GENERATION), generation as u64);
+        txn.init(cell.word(DEVICE), self.device);
+        txn.init(cell.word(NUMBER), self.number);
+        txn.init(cell.word(NEXT), pair(self.hash, low(txn.get(first))));
+        txn.init(cell, pair(high(txn.get(cell)), tag::SHARED));
+        txn.set(first, line as u64);
+        Ok(())
+    }
 }
 
 /// The inode that another name has been imported as, locked, with one name more; `None`: none has.
@@ -98,22 +128,27 @@ pub(crate) fn note(txn: &mut Txn<'_>, key: &Key, entry: &Imported<'_>, inode: Ce
     let number = txn.region.map.number_of(husk_region::INODE, inode);
     let generation = high(txn.get(inode.word(ino::IDENT)));
     txn.init(inode.word(ino::LINKS), pair(entry.links - 1, 1));
-    if let Some(line) = key.find(txn.region) {
-        txn.set(line.word(LINK), pair(key.tree, number));
-        txn.set(line.word(GENERATION), generation as u64);
-        return Ok(());
-    }
-    let line = txn.allocate(LINE)?;
-    let cell = txn.region.map.object(LINE, line);
-    let first = key.bucket(txn.region).word(1);
-    txn.init(cell.word(LINK), pair(key.tree, number));
-    txn.init(cell.word(GENERATION), generation as u64);
-    txn.init(cell.word(DEVICE), key.device);
-    txn.init(cell.word(NUMBER), key.number);
-    txn.init(cell.word(NEXT), pair(key.hash, low(txn.get(first))));
-    txn.init(cell, pair(high(txn.get(cell)), tag::SHARED));
-    txn.set(first, line as u64);
-    Ok(())
+    key.lead_to(txn, number, generation)
+}
+
+/// `Admin::note_links`: an inode of a host object that had one name, for the names it has got since.
+pub fn note_links(kernel: &Kernel, inode: Inode, found: &Imported<'_>) -> Result<bool> {
+    kernel.run(|txn| {
+        let ident = txn.get(live(txn.region, inode)?.word(ino::IDENT));
+        let Some(key) = Key::of(found, low(ident) & ino::TREE) else { return Ok(false) };
+        if kind_bits(ident) != bits_of(found.kind) {
+            return Ok(false);
+        }
+        txn.lock(key.bucket(txn.region))?;
+        let cell = hold::lock_to_hold(txn, inode)?;
+        if !hold::has_name(txn, cell) || key.leads_somewhere(txn) {
+            return Ok(false);
+        }
+        key.lead_to(txn, inode.number, inode.generation)?;
+        let here = low(txn.get(cell.word(ino::LINKS)));
+        txn.set(cell.word(ino::LINKS), pair(found.links - 1, here));
+        Ok(true)
+    })
 }
 
 /// Names of the host, and of these how many no entry stands for, of what is no directory.
@@ -122,7 +157,7 @@ pub(crate) fn links(word: u64) -> (u32, u32) {
 }
 
 /// Calls `emit` for each inode some of whose names on the host no entry stands for.
-pub fn each_elsewhere(kernel: &crate::Kernel, emit: &mut dyn FnMut(Inode, u32)) {
+pub fn each_elsewhere(kernel: &Kernel, emit: &mut dyn FnMut(Inode, u32)) {
     let region = &kernel.session.region;
     for number in 1..kernel.session.never_used(husk_region::INODE) {
         let cell = region.map.object(husk_region::INODE, number);

@@ -102,6 +102,22 @@ Admin in admin, operations {
     each_elsewhere = - { emit: &mut dyn FnMut(Inode, u32) } -> (),
         by fs::shared::each_elsewhere;
 
+    /// Shows each inode that was imported, and the record of what it was imported from.
+    each_imported = - { emit: &mut dyn FnMut(Inode, Origin) } -> (),
+        by fs::overlay::each_imported;
+
+    /// An inode of a host object that had one name is found by the names that the object has got
+    /// since (`found.links`), once these are imported. `Ok(false)`: it has none, or another inode is
+    /// found so.
+    note_links = - { inode: Inode, found: &Imported<'_> } -> Result<bool>,
+        by fs::shared::note_links;
+
+    /// A host object that is no directory has no longer the name that it was imported by, but this
+    /// one; `found` says what it was when it was last looked at. `Ok(false)`: the image has changed
+    /// that name.
+    move_origin = - { dir: Inode, inode: Inode, found: &Imported<'_> } -> Result<bool>,
+        by fs::refresh::move_origin;
+
     /// Mode, owner and group that a host object had when it was last looked at.
     origin_rights = - { origin: Origin } -> Result<Rights>,
         by fs::overlay::origin_rights;

@@ -178,6 +178,7 @@ impl Look<'_> {
     /// Takes a name in that the image has no longer.
     fn import(&mut self, dir: Inode, name: &OsStr, one: &There) -> Result<(), Errno> {
         let kind = host::kind_of(&one.found, self.device(dir)?);
+        self.link_up(one, kind)?;
         step("import")?;
         self.image.import_late(dir, &[one.imported(name, kind)])
     }
@@ -239,6 +240,7 @@ impl Look<'_> {
     /// A name that is no directory's, and whose host object has gone; whether it has, too.
     pub(super) fn went(&mut self, dir: Inode, inode: Inode, path: &Path) -> Result<bool, Errno> {
         let name = path.file_name().unwrap_or_default();
+        self.name_goes(path, inode)?;
         step("forget")?;
         if self.image.forget(dir, name.as_bytes(), inode)?
             || matches!(self.give_back(dir, inode, path, None)?, Given::Back)
@@ -253,7 +255,7 @@ impl Look<'_> {
 
 impl There {
     /// What is at `path`.
-    fn at(path: &Path) -> Option<There> {
+    pub(super) fn at(path: &Path) -> Option<There> {
         let found = fs::symlink_metadata(path).ok()?;
         Some(There { found, target: fs::read_link(path).unwrap_or_default() })
     }

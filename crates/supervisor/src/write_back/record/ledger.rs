@@ -253,6 +253,17 @@ impl Ledger {
         paths.filter_map(|path| Some((&**path, self.here(path)?)))
     }
 
+    /// Every object that is there, and its inode in the image.
+    pub fn objects(&self) -> impl Iterator<Item = (Inode, HostIdentity)> {
+        self.entries.values().filter_map(|entry| match entry {
+            Entry::Here(Here { identity, inode: (number, generation), aside: false, .. }) => {
+                let (number, generation) = (*number, *generation);
+                Some((Inode { number, generation }, *identity))
+            }
+            _ => None,
+        })
+    }
+
     /// Whether the last change of an object is one of ours.
     pub fn is_ours(&self, found: &HostIdentity) -> bool {
         let ours = self.own.get(&(found.device, found.inode));
@@ -309,6 +320,20 @@ impl Ledger {
         here.rights = Some(rights);
         here.facts = facts.unwrap_or(here.facts);
         self.changed |= *here != before;
+    }
+
+    /// Somebody has given what a write-back has put on the host for `inode` another name: `path`,
+    /// where it was `found`.
+    pub fn linked(&mut self, path: &Path, inode: Inode, found: HostIdentity) {
+        let which = (found.device, found.inode);
+        let is_it = |here: &&Here| (here.identity.device, here.identity.inode) == which;
+        let known = self.places(inode).map(|(_, here)| here).find(is_it).copied();
+        if let Some(known) = known {
+            let here = Here { identity: found, made: false, aside: false, ..known };
+            self.entries.insert(path.to_owned(), Entry::Here(here));
+            self.places.entry(known.inode).or_default().push(path.to_owned());
+            self.changed = true;
+        }
     }
 
     /// Writes it down, if that was said of anything since.
