@@ -20,6 +20,7 @@
 mod back;
 mod links;
 mod rights;
+mod ruled;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -147,6 +148,7 @@ impl Session {
     /// Looks, with what write-backs have put on the host until now.
     fn look(&mut self, at: impl FnOnce(&mut Look<'_>)) -> Refreshed {
         let ledger = self.place.as_ref().map(|place| Ledger::at(place.ledger()));
+        self.place.iter().for_each(|place| derived::recall(&place.indexes()));
         let overlays = self.visit.overlays();
         Look::new(&mut self.visit.direct, ledger.unwrap_or_default()).whole(|look| {
             at(look);
@@ -343,7 +345,7 @@ impl Look<'_> {
             return Ok(());
         }
         if !in_place {
-            return self.hidden(path, one, whiteouts.get(name).copied(), inode);
+            return self.hidden(path, one, whiteouts.get(name).copied(), (dir, inode));
         }
         match one {
             None if directory => self.note_directory(dir, inode, path),
@@ -358,7 +360,7 @@ impl Look<'_> {
                     if self.renew(path, inode, &shown, one)? {
                         return Ok(());
                     }
-                    return self.changed_by_both(path, inode, &shown, one);
+                    return self.changed_by_both(path, (dir, inode), &shown, one);
                 }
                 if directory {
                     return self.note_directory(dir, inode, path);
@@ -366,7 +368,7 @@ impl Look<'_> {
                 self.name_goes(path, inode)?;
                 step("forget")?;
                 if !self.image.forget(dir, name.as_bytes(), inode)? {
-                    return self.changed_by_both(path, inode, &shown, one);
+                    return self.changed_by_both(path, (dir, inode), &shown, one);
                 }
                 self.link_up(one, kind)?;
                 step("import")?;
@@ -531,12 +533,19 @@ impl Look<'_> {
         path: &Path,
         one: Option<&There>,
         replaced: Option<Origin>,
-        inode: Inode,
+        (dir, inode): (Inode, Inode),
     ) -> Result<(), Errno> {
-        let Some(found) = one.map(|one| host::identity_of(&one.found)) else { return Ok(()) };
-        let seen = self.seen(path, inode, replaced)?;
+        let Some(one) = one else { return Ok(()) };
+        let found = host::identity_of(&one.found);
+        let written = self.ledger.here(path).map(|here| here.identity);
+        // Of another inode, too: programs save files under new names.
+        let seen = match written {
+            Some(written) => Some(written),
+            None => self.seen(path, inode, replaced)?,
+        };
         match seen {
             Some(seen) if self.ledger.same(&seen, &found) || host::is_directory(path) => {}
+            _ if self.by_rule((dir, inode), path, one, seen)? => {}
             Some(_) => self.conflict(path, "changed on the host and in the image"),
             None => self.conflict(path, "made on the host and in the image"),
         }
@@ -562,7 +571,7 @@ impl Look<'_> {
     fn changed_by_both(
         &mut self,
         path: &Path,
-        inode: Inode,
+        (dir, inode): (Inode, Inode),
         shown: &Attributes,
         one: &There,
     ) -> Result<(), Errno> {
@@ -571,6 +580,7 @@ impl Look<'_> {
         match seen.is_some_and(|seen| same_content(&seen, &found)) {
             true if self.take_written_rights(path, inode, shown, one)? => Ok(()),
             true => self.take_seen_rights(path, inode, shown, one),
+            false if self.by_rule((dir, inode), path, one, seen)? => Ok(()),
             false => {
                 self.conflict(path, "changed on the host and in the image");
                 Ok(())

@@ -191,6 +191,13 @@ impl Rescue {
     /// Puts back what can be; of `paths` and what is below, or all, where none is named.
     pub fn restore(&self, paths: &[PathBuf]) -> Result<Restored, Failure> {
         let mut restored = Restored::default();
+        let has =
+            |path: &&PathBuf| self.entries.iter().any(|one| one.place.path().starts_with(path));
+        if let Some(path) = paths.iter().find(|path| !has(path)) {
+            let what = format!("cannot restore {} from rescue {}", typed(path), self.id);
+            let remedy = format!("see `husk rescue show {}` for what is", self.id);
+            return Err(Failure::new(what, "nothing that should have been there is saved", remedy));
+        }
         let own = self.beneath().map_err(|problem| {
             let what = format!("cannot restore rescue {}", self.id);
             Failure::new(what, reason(&problem), "see `husk rescue ls`")
@@ -311,7 +318,7 @@ impl Spot {
         // The uppermost directory is opened by its path, which leads over no link either.
         let top: PathBuf = place.components().take(2).collect();
         let root = if top == place { PathBuf::from("/") } else { top };
-        Ok(Spot { beneath: Beneath::new([&*root]), place: place.to_owned() })
+        Ok(Spot { beneath: Beneath::new([&*root]).deep(), place: place.to_owned() })
     }
 
     fn state(&self, entry: &Entry) -> State {
@@ -504,7 +511,7 @@ mod tests {
         assert_eq!(fs::read(&place).unwrap(), b"host");
         taken.remove().unwrap();
         let same = rescue(&base, &place, Some(before));
-        assert_eq!(same.restore(&[PathBuf::from("/elsewhere")]).unwrap().restored, 0);
+        assert!(same.restore(&[PathBuf::from("/elsewhere")]).is_err());
         assert_eq!(same.restore(&[]).unwrap().restored, 1);
         assert_eq!(fs::read(&place).unwrap(), b"saved");
         assert_eq!(fs::read_dir(&base).unwrap().count(), 1);

@@ -415,29 +415,49 @@ open('made', 'w').truncate(1 << 30)
     assert_eq!((&middle, &end), (b"middle", b"end"));
 }
 
-/// What has a path on the host is there, the rest is told by its whole path, and files are saved.
+/// What has a path on the host is there; one line tells of the rest, and how to get it.
 #[test]
-fn what_lies_deeper_than_a_path_is_long_is_told_and_saved() {
+fn what_lies_deeper_than_a_path_is_long_is_told_saved_and_restored() {
     if against_native() {
         return;
     }
     let scratch = Scratch::new("too-deep");
     let (work, state) = (scratch.fresh("work"), scratch.fresh("state"));
     let script = "import os
-for _ in range(30): os.mkdir('d' * 200); os.chdir('d' * 200)
+for _ in range(60): os.mkdir('d' * 200); os.chdir('d' * 200)
+os.mkdir('empty', 0o750)
 open('low', 'w').write('kept')";
     let mut command = husk(&[], &["python3", "-c", script]);
     command.env("XDG_STATE_HOME", &state);
     let outcome = run(&scratch, &work, command);
     assert_eq!(outcome.code(), 125, "{}", outcome.shown());
     let lines = said(&outcome);
-    let too_long = lines.iter().filter(|line| line.contains("file name too long"));
-    assert!(too_long.count() > 1, "{}", outcome.shown());
-    let saved = lines.iter().find_map(|line| line.rsplit_once("; saved as "));
-    let (shown, path) = saved.expect("it is told where");
-    assert!(shown.contains(&format!("{}/low", "d".repeat(200))), "{shown}");
+    assert!(lines.len() == 1 && lines[0].len() < 1500, "{}", outcome.shown());
+    let (shown, path) = lines[0].rsplit_once("; saved as ").expect("it is told where");
+    let told = shown.contains(&format!("{}/low", "d".repeat(200)));
+    assert!(told && shown.contains("file name too long"), "{shown}");
     assert_eq!(fs::read(path).expect("the file"), b"kept");
     assert!(work.join("d".repeat(200)).is_dir());
+    let id = shown.split_once("`husk rescue restore ").expect("what to type").1;
+    let id = id.split('`').next().expect("a name");
+    let rescue = |more: &[&str]| {
+        let mut command = std::process::Command::new(husk_tests::husk::binary());
+        command.args(["rescue", "restore", id]).args(more).env("XDG_STATE_HOME", &state);
+        let output = command.output().expect("husk");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let (status, said) = rescue(&["/etc/passwd"]);
+    let is_one = said.lines().count() == 1 && said.contains("cannot restore /etc/passwd");
+    assert!(status == Some(125) && is_one && said.contains("husk rescue show"), "{said}");
+    assert_eq!(rescue(&[]), (Some(0), "1 file restored\n".to_owned()));
+    let look = "import os
+for _ in range(60): os.chdir('d' * 200)
+print(open('low').read(), oct(os.stat('empty').st_mode))";
+    let output =
+        std::process::Command::new("python3").args(["-c", look]).current_dir(&work).output();
+    let output = output.expect("python3");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "kept 0o40750\n");
 }
 
 /// The write-back's own notes lie in `~/.local/state`.

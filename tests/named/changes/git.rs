@@ -265,3 +265,27 @@ fn a_branch_that_both_have_moved_is_a_conflict_where_it_is_packed_too() {
     assert!(told.contains("refs/heads/main was removed on the host meanwhile"), "{told}");
     assert_eq!(on_host(&images, "git log -1 --format=%s"), "outside\n");
 }
+
+#[test]
+fn what_git_has_only_refreshed_is_no_conflict_of_husk_refresh() {
+    if against_native() {
+        return;
+    }
+    let images = repository("git-refreshed");
+    images.up("ci");
+    for n in 1..4 {
+        // Before the first sync and after each.
+        images.script("ci", &format!("echo {n} >> file-{n}; git commit -qam change-{n}"));
+        on_host(&images, &REFRESHED.replace("500", &format!("50{n}")));
+        assert_eq!(images.done(&["refresh", "ci"]).matches("conflict").count(), 0);
+        assert_eq!(images.script("ci", "git log --oneline | wc -l"), format!("{}\n", n + 1));
+        images.done(&["sync", "ci"]);
+    }
+    // The other way around: staged outside, refreshed inside.
+    on_host(&images, "git status --short; echo staged >> file-5; git add file-5");
+    images.script("ci", "touch file-6; git status --short");
+    images.done(&["refresh", "ci"]);
+    assert_eq!(images.script("ci", "git status --short"), "M  file-5\n");
+    assert_eq!(images.down("ci"), "");
+    assert_eq!(on_host(&images, "git status --short; git log --oneline | wc -l"), "M  file-5\n4\n");
+}

@@ -357,3 +357,93 @@ fn names_below_a_directory_that_has_moved_on_the_host_too_are_taken() {
         "lib\nme@host:1\nlib\nlink\nlock\n"
     );
 }
+
+/// FIFOs, sockets and devices of the host are the host's by their new names, too; links are links.
+#[test]
+fn what_is_no_file_is_moved_on_the_host_and_goes_on_to_be_the_hosts() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("sync-specials");
+    let device = if rustix::process::getuid().is_root() { "mknod d/null c 1 3" } else { ":" };
+    let make = format!(
+        "mkdir -p d/in; mkfifo d/fifo d/in/fifo top; ln -s fifo d/link; {device}
+         python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"d/socket\")'"
+    );
+    let on_host = |script: &str| {
+        let output = images.command("bash", &["-euc", script]).output().expect("bash");
+        assert!(output.status.success(), "{}", shown(&output));
+        text(&output.stdout)
+    };
+    let look = "find . -printf '%P %y %m %l\n' | LC_ALL=C sort";
+    on_host(&make);
+    images.up("ci");
+    // Bytes that have passed through them are no change of others.
+    images.script("ci", "ls d d/in");
+    on_host("for one in d/in/fifo top; do timeout 20 cat $one & echo used > $one; wait; done");
+    for (script, fifo) in [("mv d D; mv top D/top", "D/in/fifo"), ("mv D/in in", "in/fifo")] {
+        images.script("ci", script);
+        let inside = images.script("ci", look);
+        for _ in 0..2 {
+            let output = images.husk(&["sync", "ci"]);
+            assert!(
+                output.status.success() && !text(&output.stderr).contains("needed"),
+                "{output:?}"
+            );
+            assert_eq!(on_host(look), inside);
+        }
+        // Bytes of a program inside reach one outside.
+        let reader = images.command("timeout", &["20", "cat", fifo]);
+        let reader = { reader }.stdout(std::process::Stdio::piped()).spawn().expect("timeout");
+        images.script("ci", &format!("echo through > {fifo}"));
+        let read = reader.wait_with_output().expect("it ends");
+        assert_eq!(text(&read.stdout), "through\n");
+        images.script("ci", "test ! -e D/null || echo gone > D/null");
+    }
+    assert_eq!(images.down("ci"), "");
+    assert!(on_host("ls D").contains("socket\ntop\n"));
+}
+
+/// What a sync wrote and the host has removed stays removed; what is new since is written.
+#[test]
+fn a_directory_that_the_host_removes_after_a_sync_is_made_again_for_what_is_new_in_it() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("sync-removed");
+    on_host(&images, "mkdir -p d/in again whole; echo host > d/host; echo host > again/host");
+    images.up("ci");
+    let first = "echo first > d/first; echo first > d/in/first; mkdir made; echo first > made/first
+        echo first > again/first; echo first > changed; echo first > whole/first";
+    images.script("ci", first);
+    images.done(&["sync", "ci"]);
+    on_host(&images, "rm -r d made again whole changed");
+    images.script(
+        "ci",
+        "echo second > d/in/second; echo second > made/second; rm -r again; mkdir again
+         echo second > again/second",
+    );
+    let look = "find . -type f -exec grep . {} + | LC_ALL=C sort; ls -A";
+    let files = |more: &str| {
+        format!(
+            "./again/second:second\n./d/in/second:second\n{more}./made/second:second\n\
+             again\nd\nmade\n"
+        )
+    };
+    for _ in 0..2 {
+        images.done(&["sync", "ci"]);
+        assert_eq!(on_host(&images, look), files(""));
+    }
+    // Once more, and what was written the second time is gone, too.
+    on_host(&images, "rm -r d made again");
+    images.script("ci", "echo third > d/third; echo third > made/third");
+    images.done(&["sync", "ci"]);
+    let third = "./d/third:third\n./made/third:third\nd\nmade\n";
+    assert_eq!(on_host(&images, look), third);
+    // What the image has changed of what a sync wrote, and the host removed, is kept beside.
+    images.script("ci", "echo changed >> d/first");
+    let output = images.husk(&["down", "ci"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("/d/first was removed on the host meanwhile"), "{said}");
+    assert_eq!(on_host(&images, "cat d/first.husk-*; cat d/third"), "first\nchanged\nthird\n");
+}

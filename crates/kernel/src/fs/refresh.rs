@@ -255,10 +255,9 @@ pub fn move_origin(
         }
         let cell = txn.region.map.object(INODE, there.inode);
         txn.lock(cell)?;
-        let own = low(txn.get(txn.region.map.object(LINE, line))) & ent::FROM_HOST != 0;
         let same = live(txn.region, inode).is_ok() && there.inode == inode.number;
         let old = txn.get(cell.word(ino::ORIGIN));
-        if !own || !same || parent == 0 || low(old) == 0 {
+        if !same || parent == 0 || low(old) == 0 {
             return Ok(false);
         }
         let (shown, _) = overlay::shown(txn.region, inode.number, low(old), 0);

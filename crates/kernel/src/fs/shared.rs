@@ -131,7 +131,7 @@ pub(crate) fn note(txn: &mut Txn<'_>, key: &Key, entry: &Imported<'_>, inode: Ce
     key.lead_to(txn, number, generation)
 }
 
-/// `Admin::note_links`: an inode of a host object that had one name, for the names it has got since.
+/// `Admin::note_links`: an inode of a host object that had one name, for names it has got since.
 pub fn note_links(kernel: &Kernel, inode: Inode, found: &Imported<'_>) -> Result<bool> {
     kernel.run(|txn| {
         let ident = txn.get(live(txn.region, inode)?.word(ino::IDENT));

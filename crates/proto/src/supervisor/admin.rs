@@ -107,14 +107,14 @@ Admin in admin, operations {
         by fs::overlay::each_imported;
 
     /// An inode of a host object that had one name is found by the names that the object has got
-    /// since (`found.links`), once these are imported. `Ok(false)`: it has none, or another inode is
-    /// found so.
+    /// since (`found.links`), once these are imported. `Ok(false)`: it has none, or another inode
+    /// is found so.
     note_links = - { inode: Inode, found: &Imported<'_> } -> Result<bool>,
         by fs::shared::note_links;
 
     /// A host object that is no directory has no longer the name that it was imported by, but this
-    /// one; `found` says what it was when it was last looked at. `Ok(false)`: the image has changed
-    /// that name.
+    /// one; `found` says what it was when it was last looked at. `Ok(false)`: that name leads
+    /// elsewhere, or its directory is not the host's.
     move_origin = - { dir: Inode, inode: Inode, found: &Imported<'_> } -> Result<bool>,
         by fs::refresh::move_origin;
 

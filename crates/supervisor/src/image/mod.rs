@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use husk_carrier::{Direct, Layout};
 use husk_host::huge;
 use husk_proto::Admin;
-use husk_proto::fs::{Kind, Node, Origin, Rights};
+use husk_proto::fs::{Imported, Kind, Node, Origin, Rights};
 use husk_proto::image::Cover;
 use husk_proto::process::{Sharing, WorkingDirectory};
 use husk_proto::{
@@ -411,6 +411,15 @@ impl Source for Direct {
 
     fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32)) {
         Admin::each_elsewhere(self, emit);
+    }
+
+    fn move_origin(
+        &mut self,
+        dir: Inode,
+        inode: Inode,
+        found: &Imported<'_>,
+    ) -> Result<bool, Errno> {
+        Admin::move_origin(self, dir, inode, found)
     }
 
     fn unpin(&mut self, inode: Inode) {

@@ -148,7 +148,9 @@ impl Look<'_> {
                 let kind = host::kind_of(&one.found, shown.shown_device);
                 let origin = super::origin_path(self.image, &shown)?;
                 let own = origin.as_deref() == Some(path) && kind == shown.step.kind;
-                if !own || !self.renew(path, back.inode, &shown, one)? {
+                let taken = own && self.renew(path, back.inode, &shown, one)?;
+                let seen = self.ledger.here_of(path, back.inode).map(|here| here.identity);
+                if !taken && !self.by_rule((back.dir, back.inode), path, one, seen)? {
                     self.conflict(path, "changed on the host and in the image");
                 }
             }

@@ -21,7 +21,7 @@ use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind};
 use husk_proto::{Admin as _, Errno, Fs as _, Inode};
 
 use super::{Look, There, step};
-use crate::write_back::beneath::Object as Which;
+use crate::write_back::host::beneath::Object as Which;
 use crate::write_back::{Overlay, host, origin_path};
 
 /// Inodes of host objects, and what these were when a write-back or the image saw them last.

@@ -24,7 +24,8 @@ const STEPS_MAX: u32 = 200;
 type Facts = (Kind, u32, u64, i64, u64, Option<HostIdentity>);
 
 fn fill(path: &Path) {
-    for name in ["grows", "shrinks", "touched", "mode", "gone", "both", "replaced", "kind"] {
+    for name in ["grows", "shrinks", "touched", "mode", "gone", "both", "replaced", "kind", "alone"]
+    {
         fs::write(path.join(name), format!("host: {name}")).unwrap();
     }
     for name in ["in", "away", "away/below", "turned", "turned/below"] {
@@ -55,6 +56,9 @@ fn change(path: &Path) {
     fs::remove_file(path.join("link")).unwrap();
     symlink("a longer one", path.join("link")).unwrap();
     fs::write(path.join("came"), "came").unwrap();
+    fs::hard_link(path.join("alone"), path.join("beside")).unwrap();
+    fs::hard_link(path.join("alone"), path.join("in/second")).unwrap();
+    fs::remove_file(path.join("alone")).unwrap();
 }
 
 /// Everything that the image shows, by its path.
@@ -207,8 +211,20 @@ fn as_on_the_host(path: &Path, shown: &BTreeMap<String, Facts>) {
         }
     }
     let expected = [
-        "came", "grows", "in", "in/came", "in/inner", "kind", "link", "mode", "replaced",
-        "shrinks", "touched", "turned",
+        "beside",
+        "came",
+        "grows",
+        "in",
+        "in/came",
+        "in/inner",
+        "in/second",
+        "kind",
+        "link",
+        "mode",
+        "replaced",
+        "shrinks",
+        "touched",
+        "turned",
     ];
     assert_eq!(names, expected);
 }
@@ -362,15 +378,16 @@ fn a_directory_that_the_host_removes_or_moves_after_a_sync_does_not_come_back() 
                 assert!(outcome.is_complete(), "{outcome:#?}");
                 assert_eq!(names(&scene), before);
             }
-            // What the image changes then is kept, once.
+            // What the image makes then is written, and nothing else comes back.
             scene.write(&format!("{name}/later"), b"later");
-            let outcome = scene.bring_here(true);
-            assert_eq!(outcome.conflicts.len(), 1, "{outcome:#?}");
-            let kept = names(&scene);
-            assert_eq!(kept.len(), before.len() + 1);
-            let outcome = scene.bring_here(true);
-            assert!(outcome.is_complete(), "{outcome:#?}");
-            assert_eq!(names(&scene), kept);
+            for live in [true, true, false] {
+                let outcome = scene.bring_here(live);
+                assert!(outcome.is_complete(), "{outcome:#?}");
+                assert_eq!(names(&scene).len(), before.len() + 1);
+                let all = fs::read_dir(scene.path.join(name)).unwrap();
+                let all: Vec<_> = all.map(|one| one.unwrap().file_name()).collect();
+                assert_eq!(all, ["later"]);
+            }
         }
     }
 }

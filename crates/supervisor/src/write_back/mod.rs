@@ -40,6 +40,7 @@
 pub mod commit;
 mod git;
 pub mod host;
+pub mod moved;
 pub mod plan;
 pub mod progress;
 pub(crate) mod record;
@@ -54,7 +55,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use husk_proto::fs::{Attributes, Origin, Rights};
+use husk_proto::fs::{Attributes, Imported, Origin, Rights};
 use husk_proto::{Errno, Fs, Inode};
 use rustix::fs::{Access, access};
 
@@ -110,6 +111,13 @@ pub trait Source: Fs {
     ) -> Result<bool, Errno>;
     /// Names each inode that has names on the host for which the image has none, and how many.
     fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32));
+    /// A host object that is no directory has no longer the name that it was imported by, but this.
+    fn move_origin(
+        &mut self,
+        dir: Inode,
+        inode: Inode,
+        found: &Imported<'_>,
+    ) -> Result<bool, Errno>;
     /// Gives back the pin of `Fs::create_nameless`.
     fn unpin(&mut self, inode: Inode);
 }
@@ -270,10 +278,11 @@ fn planned_beneath<S: Source>(
     chosen: &[PathBuf],
 ) -> Plan {
     let plan = scan::scan(source, beneath, run, ledger, overlays);
-    match chosen.is_empty() {
+    let plan = match chosen.is_empty() {
         true => plan,
         false => choose::choose(source, beneath, plan, run.number, chosen),
-    }
+    };
+    Plan { overlays: overlays.to_vec(), ..plan }
 }
 
 /// Where a write-back keeps what is not in the trees.
@@ -331,6 +340,9 @@ fn scan_and_commit<S: Source>(
     unsettled.extend(unsaid(ledger.settle(beneath)));
     unsettled.extend(unsaid(ledger.returned(source, &[])));
     overlays.iter().for_each(|(_, path)| host::remove_leftovers(beneath, path));
+    if run.live {
+        moved::follow_all(source, beneath, overlays, &ledger);
+    }
     let plan = planned_beneath(source, beneath, run, &ledger, overlays, chosen);
     if plan.is_empty() {
         return Outcome { failures: unsettled, ..Outcome::default() };

@@ -4,7 +4,7 @@
 //!   ~/.local/state/husk-rescue-RANDOM   else   /var/tmp/husk-rescue-RANDOM   else   /tmp/...
 //!       list                     a line of JSON for each object: place, attributes, why
 //!       tree/srv/src/a.c         the object that should have been /srv/src/a.c
-//!       deep/7-a.c               one whose path would be too long
+//!       deep/7-a.c               one whose path would be too long, also a directory
 //! ```
 //!
 //! Invariants
@@ -36,6 +36,8 @@ pub const EVERYBODYS: [&str; 2] = ["/var/tmp", "/tmp"];
 pub const LIST: &str = "list";
 /// Bytes of a name that are kept: a number comes before.
 const NAME_BYTES_MAX: usize = 200;
+/// Longer paths are told by their beginning and end.
+const SHOWN_BYTES_MAX: usize = 1000;
 /// Longer paths are not kept as trees.
 const TREE_PATH_BYTES_MAX: usize = 3000;
 
@@ -164,9 +166,6 @@ impl Rescue {
             Saved::Directory => Kind::Directory,
             Saved::Symlink(_) => Kind::Symlink,
         };
-        if kind == Kind::Directory && in_tree(shown).is_none() {
-            return false;
-        }
         let before = fs::symlink_metadata(shown).ok();
         let entry = Entry {
             place: Text::of(shown),
@@ -217,7 +216,6 @@ impl Place {
         let tree = in_tree(shown).filter(is_there);
         let saved = match tree {
             Some(path) => path,
-            None if entry.kind == Kind::Directory => return None,
             None => in_deep(number, shown),
         };
         let entry = Entry { saved: Text::of(&saved), ..entry.clone() };
@@ -246,7 +244,7 @@ impl Place {
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let id = id_of(&self.path).unwrap_or_default();
         let saved = if self.files == 1 { saved } else { &self.path };
-        let (place, saved) = (place.display(), saved.display());
+        let (place, saved) = (shortened(place), saved.display());
         let how = format!("`husk rescue restore {id}` puts back what is saved");
         Some(format!("{place}{more}: {why}; {how}; saved as {saved}"))
     }
@@ -308,6 +306,17 @@ fn in_deep(number: u64, shown: &Path) -> PathBuf {
     let name = shown.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let end = (0..=name.len().min(NAME_BYTES_MAX)).rev().find(|&at| name.is_char_boundary(at));
     Path::new("deep").join(format!("{number}-{}", &name[..end.unwrap_or(0)]))
+}
+
+/// A path for a line: of a very long one the beginning and the end.
+fn shortened(path: &Path) -> String {
+    let text = path.display().to_string();
+    if text.len() <= SHOWN_BYTES_MAX {
+        return text;
+    }
+    let half = SHOWN_BYTES_MAX / 2;
+    let (begin, end) = (text.floor_char_boundary(half), text.ceil_char_boundary(text.len() - half));
+    format!("{}...{}", &text[..begin], &text[end..])
 }
 
 /// What a rescue is called, by its directory.

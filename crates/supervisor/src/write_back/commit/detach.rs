@@ -5,7 +5,7 @@
 //!   names that go or are replaced ──► inodes that lean on what is there or below
 //!      unlisted directory ── its names      host's bytes ── a copy, adopted
 //!      host's extended attributes ── theirs
-//!      portal, FIFO, socket, device ── cannot: the host's object stays
+//!      portal, FIFO, socket, device ── cannot: the host's object stays, or moves (`moved`)
 //! ```
 //!
 //! Invariants
@@ -28,6 +28,7 @@ use super::make::Kept;
 use crate::write_back::host;
 use crate::write_back::host::beneath::Beneath;
 use crate::write_back::host::content;
+use crate::write_back::moved;
 use crate::write_back::plan::Plan;
 use crate::write_back::record::ledger::Ledger;
 use crate::write_back::{Outcome, Source};
@@ -53,6 +54,7 @@ pub fn detach<S: Source>(
     for delete in &plan.deletes {
         doomed.insert(delete.path.clone(), None);
     }
+    let moving: HashSet<Inode> = moved::moving(plan).into_iter().map(|(inode, _)| inode).collect();
     let (mut done, mut adopted) = (HashSet::new(), HashMap::new());
     if doomed.is_empty() {
         return adopted;
@@ -60,7 +62,7 @@ pub fn detach<S: Source>(
     for _ in 0..ROUNDS_MAX {
         let before = done.len();
         for (inode, path) in leaning(source, &doomed) {
-            if !done.insert(inode) {
+            if !done.insert(inode) || moving.contains(&inode) {
                 continue;
             }
             match take(source, beneath, inode, &path) {
@@ -98,7 +100,7 @@ impl Problem {
             Problem::Image(Errno::ENOSPC) => "the image has no room for it".to_owned(),
             Problem::Image(errno) => format!("{errno:?}"),
             Problem::Host(problem) => crate::write_back::reason(problem),
-            Problem::Portal => "it is no file".to_owned(),
+            Problem::Portal => "its programs use the host's FIFO, socket or device".to_owned(),
         }
     }
 }

@@ -52,6 +52,7 @@ use super::host::extended;
 use super::host::numbers::Numbers;
 use super::host::unlock::Unlocked;
 use super::host::unsynced::Unsynced;
+use super::moved;
 use super::plan::derived;
 use super::plan::{Delete, Put, Taken, Touch, beside};
 use super::record::ledger::Ledger;
@@ -131,6 +132,12 @@ impl<S: Source> Commit<'_, S> {
         self.grow_all(all.filter(grows));
         // What could not take its name either.
         self.kept.withhold_unmade(ledger);
+        if self.live {
+            for (inode, path) in moved::moving(plan) {
+                // What has no such name, or not yet, is found by the next one (`follow_all`).
+                let _ = moved::follow(self.source, self.beneath, &plan.overlays, inode, &path);
+            }
+        }
         if self.kept.durable {
             let deletes = plan.deletes.iter().zip(goings);
             deletes.for_each(|(delete, temporary)| self.delete(delete, temporary));

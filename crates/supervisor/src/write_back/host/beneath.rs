@@ -28,30 +28,32 @@
 pub mod fresh;
 pub mod held;
 mod lesser;
+mod opening;
 pub mod schedule;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Bound;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use husk_proto::fs::HostIdentity;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxAttributes,
-    StatxFlags, getxattr_query, linkat, mkdirat, mknodat, openat, openat2, renameat_with, statat,
-    statx, symlinkat, unlinkat,
+    StatxFlags, getxattr_query, linkat, mkdirat, mknodat, openat, renameat_with, statat, statx,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::beneath::fresh::Moment;
 use super::beneath::held::Held;
+use super::beneath::opening::{open_beneath, open_without_links, owned, readable};
 use super::beneath::schedule::{before, before_sync};
 use crate::output::typed::typed;
 use crate::write_back::{PATH_BYTES_MAX, host};
@@ -144,6 +146,8 @@ pub struct Beneath {
     devices: RefCell<HashMap<PathBuf, u64>>,
     /// Whether a directory that was asked has an access control list for what is made in it.
     hands_down: Cell<bool>,
+    /// Longest path, and one more.
+    path_bytes_max: usize,
 }
 
 impl Beneath {
@@ -151,7 +155,13 @@ impl Beneath {
     pub fn new<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Beneath {
         let roots = roots.into_iter().map(Path::to_owned).collect();
         let (bases, opened, last, known, devices, hands_down) = Default::default();
-        Beneath { roots, bases, opened, last, known, devices, hands_down }
+        let path_bytes_max = PATH_BYTES_MAX;
+        Beneath { roots, bases, opened, last, known, devices, hands_down, path_bytes_max }
+    }
+
+    /// The same for paths that are longer than one host call takes.
+    pub fn deep(self) -> Beneath {
+        Beneath { path_bytes_max: usize::MAX, ..self }
     }
 
     /// The directories themselves.
@@ -280,7 +290,7 @@ impl Beneath {
 
     /// The directory that holds `path`, and its name there.
     fn place<'p>(&self, path: &'p Path) -> io::Result<(Arc<File>, &'p OsStr)> {
-        if path.as_os_str().len() >= PATH_BYTES_MAX {
+        if path.as_os_str().len() >= self.path_bytes_max {
             return Err(Errno::NAMETOOLONG.into());
         }
         match (path.parent(), path.file_name()) {
@@ -297,7 +307,7 @@ impl Beneath {
 
     /// The same of a `name` in a `directory`.
     pub fn within(&self, directory: &Path, name: &OsStr) -> io::Result<Place> {
-        if directory.as_os_str().len() + 1 + name.len() >= PATH_BYTES_MAX {
+        if directory.as_os_str().len() + 1 + name.len() >= self.path_bytes_max {
             return Err(Errno::NAMETOOLONG.into());
         }
         Ok(Place { directory: self.directory(directory)?, name: name.to_owned() })
@@ -650,81 +660,6 @@ fn open_to_append(directory: &File, name: &OsStr) -> io::Result<Held> {
     };
     let file = Held::of_file(File::from(opened?))?;
     if file.found().is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
-}
-
-// ---- opening ------------------------------------------------------------------------------------
-
-/// The directory `rest`, beneath `base`.
-fn open_beneath(base: &File, rest: &Path) -> io::Result<File> {
-    let resolve = ResolveFlags::BENEATH | NO_LINKS;
-    opened(base.as_fd(), rest, resolve, || walk(base.try_clone()?, rest))
-}
-
-/// The directory at an absolute path.
-fn open_without_links(path: &Path) -> io::Result<File> {
-    opened(CWD, path, NO_LINKS, || {
-        let root = File::from(openat(CWD, "/", DIRECTORY, Mode::empty())?);
-        walk(root, path.strip_prefix("/").map_err(|_| io::ErrorKind::InvalidInput)?)
-    })
-}
-
-fn opened(
-    base: BorrowedFd<'_>,
-    path: &Path,
-    resolve: ResolveFlags,
-    step_by_step: impl Fn() -> io::Result<File>,
-) -> io::Result<File> {
-    for _ in 0..TRIES {
-        let opened = before("openat2")
-            .and_then(|()| Ok(openat2(base, path, DIRECTORY, Mode::empty(), resolve)?));
-        match opened {
-            Ok(opened) => return Ok(File::from(opened)),
-            Err(problem) => match Errno::from_io_error(&problem) {
-                Some(Errno::AGAIN) => {}
-                Some(Errno::ACCESS) => return owned(base, path.as_os_str(), DIRECTORY, resolve),
-                // An older host, or a filter of system calls.
-                Some(Errno::NOSYS | Errno::PERM) => return step_by_step(),
-                _ => return Err(problem),
-            },
-        }
-    }
-    Err(Errno::AGAIN.into())
-}
-
-/// One name after the other: a link is no directory.
-fn walk(start: File, rest: &Path) -> io::Result<File> {
-    let mut here = start;
-    for name in rest.components() {
-        let Component::Normal(name) = name else { return Err(io::ErrorKind::InvalidInput.into()) };
-        before("openat")?;
-        here = File::from(openat(&here, name, DIRECTORY, Mode::empty())?);
-    }
-    Ok(here)
-}
-
-/// The same directory, for listing and syncing.
-fn readable(directory: BorrowedFd<'_>) -> io::Result<File> {
-    before("openat")?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match openat(directory, ".", flags, Mode::empty()) {
-        Err(Errno::ACCESS) => owned(directory, OsStr::new("."), flags, ResolveFlags::empty()),
-        other => Ok(File::from(other?)),
-    }
-}
-
-/// Opens what only a mode keeps this user from, who owns it.
-fn owned(
-    directory: BorrowedFd<'_>,
-    path: &OsStr,
-    flags: OFlags,
-    resolve: ResolveFlags,
-) -> io::Result<File> {
-    let path = CString::new(path.as_bytes())?;
-    let (flags, resolve) = (u64::from(flags.bits()), resolve.bits());
-    match husk_host::owner::open(directory, &path, flags, resolve) {
-        Ok(opened) => Ok(File::from(opened)),
-        Err(errno) => Err(io::Error::from_raw_os_error(errno.0)),
-    }
 }
 
 fn names_in(directory: impl AsFd) -> io::Result<Vec<OsString>> {

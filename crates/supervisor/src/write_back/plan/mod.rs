@@ -6,7 +6,7 @@ pub mod choose;
 pub mod derived;
 pub mod scan;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity, Rights};
 
+use super::Overlay;
 use super::host::below::Below;
 use super::host::extended::{Extended, Settling};
 use crate::output::typed::typed;
@@ -51,6 +52,11 @@ pub struct Plan {
     pub told_extended: Vec<Settling>,
     /// Those that only the image has changed or removed.
     pub our_extended: HashMap<Inode, Vec<CString>>,
+    /// Directories that the host has removed, and that are made again for what is new in them. What
+    /// write-backs have put into them before, and the image has not changed since, stays away.
+    pub made_again: HashSet<PathBuf>,
+    /// The trees that it is of.
+    pub overlays: Vec<Overlay>,
 }
 
 /// Rights that the host alone has changed: the plan has those of the host, the image not yet. It

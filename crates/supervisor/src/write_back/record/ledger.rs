@@ -93,8 +93,16 @@ struct Identity {
 /// What is about to happen.
 #[derive(Serialize, Deserialize, Debug, Clone)]
 enum Intent {
-    /// An object gets its name. `top`: with all that is below it, in one step.
-    Put { path: Text, here: Here, top: bool, replaces: bool },
+    /// An object gets its name. `top`: with all that is below it, in one step. `again`: what is
+    /// known of other names below it holds.
+    Put {
+        path: Text,
+        here: Here,
+        top: bool,
+        replaces: bool,
+        #[serde(default)]
+        again: bool,
+    },
     /// A file gets another name, and with it the attributes it has in the image.
     Link { path: Text, here: Here, modified_ns: i64 },
     /// An object goes; when that was decided, ns.
@@ -432,7 +440,9 @@ impl Ledger {
                 aside: asides.contains(&one.path),
             };
             let (top, replaces) = (tops.contains(&one.path), replaced.contains(&one.path));
-            self.pending.push(Intent::Put { path: Text::of(&one.path), here, top, replaces });
+            let again = plan.made_again.contains(&one.path);
+            let path = Text::of(&one.path);
+            self.pending.push(Intent::Put { path, here, top, replaces, again });
         }
         for touch in &plan.touches {
             let known = self.here(&touch.path);
@@ -463,7 +473,7 @@ impl Ledger {
         let beside = names.iter().filter(|(path, name)| path != name);
         let beside: HashMap<&Path, &Path> = beside.map(|(path, name)| (&**path, &**name)).collect();
         for intent in &mut self.pending {
-            if let Intent::Put { path, here, top: true, replaces } = intent
+            if let Intent::Put { path, here, top: true, replaces, .. } = intent
                 && let Some(name) = beside.get(&*path.path())
             {
                 (*path, here.aside, *replaces) = (Text::of(name), true, false);
@@ -515,6 +525,7 @@ impl Ledger {
     /// What is replaced or removed as a whole. What cannot be looked at is there.
     fn settle_top(&mut self, beneath: &Beneath, intent: &Intent) {
         match intent {
+            Intent::Put { again: true, .. } => {}
             Intent::Put { path, here, top: true, replaces, .. } => {
                 let path = path.path();
                 match beneath.identity(&path) {

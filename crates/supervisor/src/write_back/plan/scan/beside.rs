@@ -28,6 +28,11 @@ impl<S: Source> Scan<'_, S> {
         let mut put = Put { directory, name, object, replaces: expected, aside: false };
         let target = put.target();
         let found = self.beneath.glance(&target);
+        if put.object.is_tree() && matches!(found, Ok(None)) {
+            // Both sides have removed what was there, and the directory is another one.
+            put.replaces = None;
+        }
+        let expected = put.replaces;
         let trouble = match &found {
             Err(problem) => Some(crate::write_back::reason(problem)),
             Ok(found) => self.trouble(&target, *found, expected),

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use husk_proto::Errno;
 use husk_proto::fs::{HostIdentity, Rights};
 
+use super::merged::is_special;
 use super::seen::Seen;
 use super::{Scan, Whiteout};
 use crate::output::typed::typed;
 use crate::write_back::host::below::Below;
+use crate::write_back::host::beneath::object_of;
 use crate::write_back::plan::derived;
 use crate::write_back::plan::{Delete, Wanted};
 use crate::write_back::{Source, host, reason};
@@ -65,7 +67,7 @@ impl<S: Source> Scan<'_, S> {
                 let identity = host::identity_of(&found);
                 let noted_ns = self.ledger.to_go_since(&path);
                 let since_ns = noted_ns.unwrap_or(self.run.started_ns);
-                let ours = self.ledger.is_ours(&identity);
+                let ours = self.is_ours(&found);
                 let stays = !ours && judged && !self.was_there(&path, &found);
                 let older =
                     ours || identity.changed_ns <= since_ns || self.has_latest(&path, &found);
@@ -106,11 +108,13 @@ impl<S: Source> Scan<'_, S> {
                 let path = directory.join(&name);
                 let Some(found) = self.beneath.found(&path)? else { continue };
                 let identity = host::identity_of(&found);
+                // Bytes that pass through a FIFO change its times.
+                let timely = !is_special(&found) && identity.changed_ns > started_ns;
                 let newer = |scan: &mut Self| {
-                    identity.changed_ns > started_ns && !scan.has_latest(&path, &found)
+                    timely && !scan.has_latest(&path, &found)
                         || judged && !scan.was_there(&path, &found)
                 };
-                if !self.ledger.is_ours(&identity) && newer(self) {
+                if !self.is_ours(&found) && newer(self) {
                     return Ok(Some(path));
                 }
                 below.add(top, &path, &found);
@@ -121,6 +125,12 @@ impl<S: Source> Scan<'_, S> {
         }
         self.plan.below.insert(top.to_owned(), below);
         Ok(None)
+    }
+
+    /// Whether a write-back has changed an object last; what is no file, whether it has ever.
+    fn is_ours(&self, found: &Metadata) -> bool {
+        let known = || is_special(found) && self.ledger.knows(object_of(found));
+        self.ledger.is_ours(&host::identity_of(found)) || known()
     }
 
     /// Whether the image has read all names of a directory.

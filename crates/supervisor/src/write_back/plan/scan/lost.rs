@@ -20,8 +20,8 @@ use crate::write_back::{Source, host};
 
 impl<S: Source> Scan<'_, S> {
     /// A directory of the image whose host directory is gone: if all that the image has in it is
-    /// new, and no write-back has put anything there, it is made again; else what the image has is
-    /// written beside, so that nothing is lost.
+    /// new since the last write-back, it is made again; else what the image has is written beside,
+    /// so that nothing is lost.
     pub(super) fn lost_directory(
         &mut self,
         dir: Inode,
@@ -46,13 +46,12 @@ impl<S: Source> Scan<'_, S> {
             return Ok(());
         };
         let there = self.is_there(path);
-        let is_made_again = !there
-            && self.ledger.children(path).next().is_none()
-            && children.iter().all(|(_, object)| is_new(object));
+        let is_made_again = !there && self.are_new(&children, path);
         let object = self.made_of(dir, attributes, Content::Tree(children))?;
         let directory = parent.to_owned();
         if is_made_again {
             let name = path.file_name().unwrap_or_default().to_owned();
+            self.plan.made_again.insert(path.to_owned());
             self.plan.puts.push(Put { directory, name, object, replaces: None, aside: false });
             return Ok(());
         }
@@ -66,6 +65,20 @@ impl<S: Source> Scan<'_, S> {
         let replaces = found.filter(ours).map(|found| found.identity);
         self.plan.puts.push(Put { directory, name, object, replaces, aside: true });
         Ok(())
+    }
+
+    /// Whether the host has never had any of these: programs of the image have made them.
+    fn are_new(&self, children: &[(OsString, Object)], place: &Path) -> bool {
+        children.iter().all(|(name, object)| {
+            let path = place.join(name);
+            match &object.content {
+                Content::Tree(children) => self.are_new(children, &path),
+                _ => {
+                    let written = self.ledger.here_of(&path, object.inode).is_some();
+                    object.attributes.origin.is_none() && !written
+                }
+            }
+        })
     }
 
     /// Whether an earlier write-back has put these into the directory `aside`, and they are there.
@@ -152,13 +165,5 @@ impl<S: Source> Scan<'_, S> {
             children.push((name.name, self.made_of(name.inode, attributes, content)?));
         }
         Ok(children)
-    }
-}
-
-/// Whether the host has never had it: a program of the image has made it.
-fn is_new(object: &Object) -> bool {
-    match &object.content {
-        Content::Tree(children) => children.iter().all(|(_, object)| is_new(object)),
-        _ => object.attributes.origin.is_none(),
     }
 }
