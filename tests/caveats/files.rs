@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+
 use crate::{Difference, nothing, one_file};
 
 #[test]
@@ -16,6 +18,30 @@ with open('file', 'r+b') as file:
 print(view[:4].decode())
 ";
     Difference { script, linux: Some("newm\n"), husk: "from\n" }.check("mapping", one_file);
+}
+
+#[test]
+fn locks_taken_outside_do_not_hold_inside() {
+    fn held(work: &Path) {
+        one_file(work);
+        let file = fs::File::options().write(true).open(work.join("file")).expect("a file");
+        flock(&file, FlockOperation::LockExclusive).expect("nobody else has it");
+        fcntl_lock(&file, FlockOperation::LockExclusive).expect("nobody else has it");
+        // Until this process ends.
+        std::mem::forget(file);
+    }
+    let script = "
+import fcntl
+with open('file', 'r+') as file:
+    for lock in (fcntl.flock, fcntl.lockf):
+        try:
+            lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            print('taken')
+        except BlockingIOError:
+            print('held')
+";
+    let (linux, husk) = ("held\nheld\n", "taken\ntaken\n");
+    Difference { script, linux: Some(linux), husk }.check("locks-outside", held);
 }
 
 #[test]
