@@ -1,4 +1,4 @@
-//! Ends the process by a signal.
+//! Ends or stops the process by a signal.
 
 use husk_abi::nr;
 
@@ -30,4 +30,25 @@ pub fn end_by(signal: i32) {
         let pid = syscall(nr::getpid, [0; 6]) as usize;
         syscall(nr::kill, [pid, signal as usize, 0, 0, 0, 0]);
     }
+}
+
+/// Stops this process by `signal` (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU) as if it were not prepared
+/// for it. Returns once somebody has continued it, or at once if nobody could (an orphaned process
+/// group, which only SIGSTOP stops).
+pub fn stop_by(signal: i32) {
+    const SIG_UNBLOCK: usize = 1;
+    const SIG_SETMASK: usize = 2;
+    let mask = 1u64 << ((signal - 1) & 63);
+    let (by_default, mut before, mut mask_before) = (Action::default(), Action::default(), 0u64);
+    sigaction(signal as usize, Some(&by_default), Some(&mut before));
+    let old = (&raw mut mask_before) as usize;
+    // SAFETY: numbers, and masks of 8 bytes that are read and written.
+    unsafe {
+        let [pid, thread] = [nr::getpid, nr::gettid].map(|nr| syscall(nr, [0; 6]) as usize);
+        // While it is blocked, so that a second one that is pending does not stop again.
+        syscall(nr::tgkill, [pid, thread, signal as usize, 0, 0, 0]);
+        syscall(nr::rt_sigprocmask, [SIG_UNBLOCK, (&raw const mask) as usize, old, 8, 0, 0]);
+        syscall(nr::rt_sigprocmask, [SIG_SETMASK, old, 0, 8, 0, 0]);
+    }
+    sigaction(signal as usize, Some(&before), None);
 }

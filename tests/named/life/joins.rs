@@ -276,6 +276,25 @@ fn jobs_of_a_shell_stop_go_on_and_end_by_keys() {
 }
 
 #[test]
+fn a_suspended_shell_of_a_run_goes_back_to_the_shell_that_started_it() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("suspended");
+    let script = include_str!("../sources/suspend.py");
+    let husk = binary().to_str().expect("a plain path");
+    let of = |prefix: &[&str]| {
+        let argv: Vec<_> = ["-c", script].into_iter().chain(prefix.iter().copied()).collect();
+        let output = images.command("python3", &argv).output().expect("python3 starts");
+        assert!(output.status.success(), "{}", shown(&output));
+        text(&output.stdout)
+    };
+    let native = of(&[]);
+    assert!(native.contains("'back', '2'") && native.contains("148"), "{native}");
+    assert_eq!(of(&[husk, "run", "--discard", "--"]), native);
+}
+
+#[test]
 fn the_terminal_and_its_keys_are_the_commands() {
     if against_native() {
         return;

@@ -9,19 +9,22 @@
 //!
 //! Invariants
 //! 1. The image is told of every death within 100 ms, whoever the parent was.
-//! 2. When the program stops (Ctrl-Z) in our process group, so do we, and we take it along when
-//!    we go on, so that a shell's job control sees one job.
+//! 2. When the program stops (Ctrl-Z) in our process group, or in one of its own that is in the
+//!    terminal's foreground (`suspend` of a shell), so do we, by the same signal, and we take it
+//!    along when we go on, so that a shell's job control sees one job.
 //! 3. Nothing else ends the wait: a program that ignores SIGTERM is waited for.
 
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill, raise};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg};
 use nix::sys::wait::WaitPidFlag;
 use nix::unistd::{Pid, getpgid, getpgrp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{WaitOptions, wait as wait_for_child};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 use crate::process::signals::{Event, Signals};
 
@@ -30,6 +33,9 @@ const TICK: Duration = Duration::from_millis(25);
 
 /// How long a signal to the whole group may take to end the program before it is sent on.
 const MOMENT: Duration = Duration::from_millis(30);
+
+/// The terminal of this process.
+const TERMINAL: &str = "/dev/tty";
 
 /// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +103,8 @@ fn reap(program: Pid, burial: &mut impl Burial) -> Option<End> {
         let (pid, status) = wait_for_child(options).ok().flatten()?;
         let pid = Pid::from_raw(pid.as_raw_pid());
         if status.stopped() {
-            if pid == program {
-                stop_along(program);
+            if let Some(signal) = status.stopping_signal().filter(|_| pid == program) {
+                stop_along(program, signal);
             }
             continue;
         }
@@ -110,12 +116,34 @@ fn reap(program: Pid, burial: &mut impl Burial) -> Option<End> {
     }
 }
 
-/// Invariant 2. A program that moved to its own process group is the terminal's business.
-fn stop_along(program: Pid) {
-    if getpgid(Some(program)) != Ok(getpgrp()) {
+/// Invariant 2. A group of its own in the background is nobody's who waits at the terminal.
+fn stop_along(program: Pid, signal: i32) {
+    let (Ok(group), own) = (getpgid(Some(program)), getpgrp()) else { return };
+    if group == own {
+        husk_host::end::stop_by(signal);
+        let _ = kill(program, Signal::SIGCONT);
         return;
     }
-    // Returns once somebody has continued us.
-    let _ = raise(Signal::SIGSTOP);
-    let _ = kill(program, Signal::SIGCONT);
+    let Ok(terminal) = File::options().read(true).write(true).open(TERMINAL) else { return };
+    if !pass_foreground(&terminal, group, own) {
+        return;
+    }
+    husk_host::end::stop_by(signal);
+    // Continued in the background, we have nothing to pass on.
+    pass_foreground(&terminal, own, group);
+    let _ = killpg(group, Signal::SIGCONT);
+}
+
+/// Passes the foreground of the terminal on, if `from` has it.
+fn pass_foreground(terminal: &File, from: Pid, to: Pid) -> bool {
+    let raw = |group: Pid| rustix::process::Pid::from_raw(group.as_raw());
+    let (Some(from), Some(to)) = (raw(from), raw(to)) else { return false };
+    if tcgetpgrp(terminal) != Ok(from) {
+        return false;
+    }
+    // Whoever is not in front is stopped otherwise.
+    let blocked = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let passed = tcsetpgrp(terminal, to).is_ok();
+    let _ = blocked.map(|mask| mask.thread_set_mask());
+    passed
 }
