@@ -200,6 +200,24 @@ fn a_mounted_file_system_that_is_another_users_is_overlaid_too() {
 }
 
 #[test]
+fn what_is_mounted_below_an_overlay_is_part_of_it() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("whole-below");
+    let script = r#"mkdir -p /opt/tree/bound /opt/tree/sub/own /opt/other; cd /opt/tree
+        mount --bind /opt/other bound; mount -t tmpfs tmpfs sub/own
+        echo 1 > bound/file; echo 2 > sub/own/file
+        change="rm bound/file; echo new > sub/own/file; echo new > bound/new; cat sub/own/file"
+        for how in "--discard" "--discard --overlay /opt/tree" "--overlay /opt/tree"; do
+            "$HUSK" run --memory 128M $how -- sh -c "$change"
+            ls bound; cat sub/own/file
+        done"#;
+    let unchanged = "new\nfile\n2\n";
+    assert_eq!(in_own_mounts(&scratch, script), [unchanged, unchanged, "new\nnew\nnew\n"].concat());
+}
+
+#[test]
 fn an_image_with_a_name_overlays_the_whole_system() {
     if against_native() {
         return;

@@ -107,7 +107,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if !piece.last {
                 let step = self.pass_through(w, here.inode, piece, &mut trail)?;
                 last = Last::Root;
-                if step.kind == Kind::Directory {
+                if step.kind == Kind::Directory || self.is_covered_portal(&step) {
                     here = self.cross(Here::of(&step), &mut trail)?;
                 } else {
                     match self.turn(w, &step, piece, aim, links)? {
@@ -287,7 +287,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let absolute = self.expand(w, inode, piece.end)?;
                 Ok(if absolute { Turn::Absolute } else { Turn::On })
             }
-            Kind::Portal if through => {
+            Kind::Portal if through && self.covering_root(inode).is_none() => {
                 let above = self.portal_text(w, inode, piece.end)?;
                 Ok(match self.behind_portal(w, above, aim)? {
                     Behind::Outside => Turn::Outside,
@@ -315,6 +315,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Err(Errno::EACCES) => self.import_name(directory, w, (piece.start, piece.end)),
             other => other,
         }
+    }
+
+    /// Another file system of the host, with a tree of its own over it.
+    #[inline]
+    fn is_covered_portal(&self, step: &Step) -> bool {
+        step.kind == Kind::Portal && self.covering_root(step.inode).is_some()
     }
 
     /// The root that covers a directory, if another mount does.

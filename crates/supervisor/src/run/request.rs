@@ -181,6 +181,10 @@ impl Request {
             // Semaphores and shared memory of programs are files there.
             add_empty(&mut settings.mounts, ORDINARY);
         }
+        if !self.is_whole() {
+            let note = whole::add_mounted(&mut settings.mounts)?;
+            settings.notes.extend(note.filter(|_| !settings.sealed));
+        }
         if settings.discard && !settings.sealed {
             settings.notes.extend(kept_here(&settings.mounts));
         }
@@ -223,7 +227,7 @@ impl Request {
         let group = control_group::memory_bytes();
         let (memory_bytes, note) = fit_group(settle_memory(self.memory_bytes)?, group);
         let (mounts, whole) = self.named_mounts()?;
-        let sealed = self.sealed.unwrap_or(whole.is_some());
+        let sealed = self.sealed.unwrap_or_else(|| self.is_whole());
         let nodes = settle_nodes(self.nodes)?;
         let (memory_bytes, other_bytes) = shares(nodes, memory_bytes)?;
         if nodes > 1 && sealed {
@@ -254,7 +258,7 @@ impl Request {
             rule,
             cores: settle_cores(kernels, rule.pin, &able)?,
             udp: settle_udp(self.udp, rule)?,
-            notes: note.into_iter().chain(whole.into_iter().flatten()).collect(),
+            notes: note.into_iter().chain(whole).collect(),
         })
     }
 
@@ -262,8 +266,8 @@ impl Request {
         self.discard == Some(true)
     }
 
-    /// Trees that were named, and with the whole system what there is to say of it.
-    fn named_mounts(&self) -> Result<(Vec<MountPlan>, Option<Option<String>>), Failure> {
+    /// Trees that were named, and what there is to say of the whole system.
+    fn named_mounts(&self) -> Result<(Vec<MountPlan>, Option<String>), Failure> {
         let mut plans = Vec::new();
         for path in self.overlays.iter().filter(|path| !whole::is_root(path)) {
             add(&mut plans, overlay(path, !self.discards())?)?;
@@ -274,11 +278,15 @@ impl Request {
         for volume in &self.volumes {
             add(&mut plans, memory(&volume.path)?)?;
         }
-        let whole = match self.overlays.iter().any(|path| whole::is_root(path)) {
-            true => Some(whole::add(&mut plans)?),
+        let whole = match self.is_whole() {
+            true => whole::add(&mut plans)?,
             false => None,
         };
         Ok((plans, whole))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.overlays.iter().any(|path| whole::is_root(path))
     }
 
     fn settle_volumes(&self) -> Result<Vec<VolumePlan>, Failure> {

@@ -1,4 +1,5 @@
-//! `--overlay /`: an overlay on each directory of the host's root.
+//! What is overlaid besides what was named: file systems mounted below an overlay, and for
+//! `--overlay /` each directory of the host's root.
 //!
 //! ```text
 //!   /  ─┬─ etc, home, opt, usr, var, ...  an overlay each
@@ -8,9 +9,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. A directory that was named otherwise (`--overlay`, `--mount`) is as named.
-//! 2. Nothing outside is changed: what is no overlay is read-only, unless that was ruled out.
-//! 3. There are at most so many trees as an image has room for. Left out first, with a note, is
+//! 1. What is mounted below an overlay is overlaid, or a note says that it is not.
+//! 2. A directory that was named otherwise (`--overlay`, `--mount`) is as named.
+//! 3. With `--overlay /`, nothing outside is changed: what is no overlay is read-only, unless that
+//!    was ruled out.
+//! 4. There are at most so many trees as an image has room for. Left out first, with a note, is
 //!    what this user cannot write to (empty directories, then roots of file systems mounted
 //!    deeper), then what is empty on the host, then the other file systems.
 
@@ -30,12 +33,14 @@ pub const ROOT: &str = "/";
 const LOST: &str = "/lost+found";
 /// Directories that are often empty before they are filled.
 const FILLED_LATER: [&str; 3] = ["/opt", "/srv", "/tmp"];
-/// File systems that hold files of users and of the system. Those of the network are only read
-/// through, as are those of containers.
+/// File systems that hold files of users and of the system.
 const ORDINARY: [&str; 12] = [
     "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "ntfs3", "tmpfs", "vfat", "xfs",
     "zfs",
 ];
+/// File systems of the network and of containers, which are not overlaid unless they are named.
+const OTHERS: [&str; 9] =
+    ["9p", "ceph", "cifs", "fuse.sshfs", "nfs", "nfs4", "overlay", "smb3", "virtiofs"];
 /// What is mounted below these holds devices and settings, as below /dev and /sys (`chroot`s).
 const OF_THE_KERNEL: [&str; 3] = ["devtmpfs", "proc", "sysfs"];
 /// The tree on /dev/shm, where what lies outside is read-only.
@@ -51,17 +56,39 @@ pub fn add(plans: &mut Vec<MountPlan>) -> Result<Option<String>, Failure> {
     let named = |path: &PathBuf| plans.iter().any(|plan| plan.path == *path);
     let mut found: Vec<PathBuf> = directories(Path::new(ROOT))?;
     found.retain(|path| !named(path));
-    let deeper = mounted(&found, plans);
+    let deeper = mounted(&found, plans, &ORDINARY);
     let room = MOUNTS_MAX.saturating_sub(plans.len() + ON_SHM);
-    let writable = |path: &Path| access(path, Access::WRITE_OK).is_ok();
     let left_out = fit(&mut found, deeper, room, &is_empty, &writable)?;
     plans.extend(found.into_iter().map(|path| MountPlan { path, cover: Cover::Overlay }));
-    if left_out.is_empty() {
-        return Ok(None);
-    }
-    let names: Vec<_> = left_out.iter().map(|path| path.display().to_string()).collect();
-    let names = names.join(", ");
-    Ok(Some(format!("an image has at most {MOUNTS_MAX} trees: not overlaid, read-only: {names}")))
+    Ok((!left_out.is_empty()).then(|| {
+        let names = listed(&left_out);
+        format!("an image has at most {MOUNTS_MAX} trees: not overlaid, read-only: {names}")
+    }))
+}
+
+/// Adds an overlay on each ordinary file system mounted below another overlay. A note about those
+/// where changes reach the host.
+pub fn add_mounted(plans: &mut Vec<MountPlan>) -> Result<Option<String>, Failure> {
+    let deeper = mounted(&[], plans, &ORDINARY);
+    let room = MOUNTS_MAX.saturating_sub(plans.len());
+    let mut found = Vec::new();
+    let mut left_out = fit(&mut found, deeper, room, &is_empty, &writable)?;
+    left_out.extend(mounted(&[], plans, &OTHERS));
+    plans.extend(found.into_iter().map(|path| MountPlan { path, cover: Cover::Overlay }));
+    Ok((!left_out.is_empty()).then(|| {
+        let names = listed(&left_out);
+        let how = "changes there reach the host at once, unless --overlay names them";
+        format!("mounted below an overlay, and not part of it: {names}: {how}")
+    }))
+}
+
+fn writable(path: &Path) -> bool {
+    access(path, Access::WRITE_OK).is_ok()
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    names.join(", ")
 }
 
 /// Directories that can be overlaid by this user.
@@ -86,13 +113,18 @@ fn directories(root: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// Directories below those `found` on which an ordinary file system is mounted.
-fn mounted(found: &[PathBuf], plans: &[MountPlan]) -> Vec<PathBuf> {
-    let is_deeper = |path: &Path| {
-        found.iter().any(|above| path.starts_with(above) && path != above)
-            && plans.iter().all(|plan| !path.starts_with(&plan.path))
+/// Directories on which a file system of one of these `kinds` is mounted, below those `found` or
+/// below overlays of `plans`.
+fn mounted(found: &[PathBuf], plans: &[MountPlan], kinds: &[&str]) -> Vec<PathBuf> {
+    let trees = || {
+        let found = found.iter().map(|path| (&**path, true));
+        found.chain(plans.iter().map(|plan| (&*plan.path, plan.cover == Cover::Overlay)))
     };
-    let able = Access::READ_OK | Access::EXEC_OK;
+    let is_deeper = |path: &Path| {
+        let above = trees().filter(|(above, _)| path.starts_with(above));
+        let innermost = above.max_by_key(|(above, _)| above.as_os_str().len());
+        innermost.is_some_and(|(above, overlaid)| overlaid && above != path)
+    };
     let all = mounts();
     let of_kind = |kinds: &[&str]| -> Vec<&Path> {
         let is_of = |kind: &str| kinds.contains(&kind);
@@ -100,17 +132,19 @@ fn mounted(found: &[PathBuf], plans: &[MountPlan]) -> Vec<PathBuf> {
     };
     let kernels = of_kind(&OF_THE_KERNEL);
     let is_the_kernels = |path: &Path| kernels.iter().any(|one| path.starts_with(one));
-    let mut deeper = of_kind(&ORDINARY);
-    deeper.retain(|path| {
-        let other = is_the_hosts(path) || is_the_kernels(path);
-        is_deeper(path) && !other && path.is_dir() && access(*path, able).is_ok()
-    });
+    let mut deeper = of_kind(kinds);
+    deeper.retain(|path| is_deeper(path) && !is_the_hosts(path) && !is_the_kernels(path));
+    // One of the network may not answer.
+    if kinds == ORDINARY {
+        let able = Access::READ_OK | Access::EXEC_OK;
+        deeper.retain(|path| path.is_dir() && access(*path, able).is_ok());
+    }
     deeper.sort();
     deeper.dedup();
     deeper.into_iter().map(PathBuf::from).collect()
 }
 
-/// Adds what is `deeper` (invariant 3). What was left out.
+/// Adds what is `deeper` (invariant 4). What was left out.
 fn fit(
     found: &mut Vec<PathBuf>,
     deeper: Vec<PathBuf>,
