@@ -315,7 +315,9 @@ fn shortened(path: &Path) -> String {
         return text;
     }
     let half = SHOWN_BYTES_MAX / 2;
-    let (begin, end) = (text.floor_char_boundary(half), text.ceil_char_boundary(text.len() - half));
+    let is_boundary = |at: &usize| text.is_char_boundary(*at);
+    let begin = (0..=half).rev().find(is_boundary).unwrap_or(0);
+    let end = (text.len() - half..text.len()).find(is_boundary).unwrap_or(text.len());
     format!("{}...{}", &text[..begin], &text[end..])
 }
 
