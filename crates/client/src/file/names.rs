@@ -209,7 +209,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Err(self.apart_from(c, source, &from))
             }
             (Place::Elsewhere, Place::Husk(_)) => Err(self.apart(0)),
-            (Place::Husk(_), _) | (_, Place::Husk(_)) => Err(Errno::EXDEV),
+            (Place::Husk(_), Place::Host) => Err(self.apart_by(c, target)),
+            (Place::Host, Place::Husk(_)) => Err(self.apart_by(c, source.0)),
             (Place::Host, Place::Host) => Ok(Both::Pass),
             (first, second) => {
                 let mut args = c.args;
@@ -269,6 +270,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let raw = self.host.call(nr::faccessat, [AT_FDCWD as usize, path, 0, 0, 0, 0]);
         self.buffers.walks[w].text[end] = kept;
         Errno::check(raw).err().unwrap_or(Errno::EXDEV)
+    }
+
+    /// Why nothing moves between a tree and a directory that only the host knows: its number is
+    /// none of an open directory, or it is another file system.
+    #[cold]
+    fn apart_by(&mut self, c: &Call, spot: Spot) -> Errno {
+        let directory = spot.directory.map_or(AT_FDCWD as usize, |index| c.args[index]);
+        if self.memory.peek(c.args[spot.path]).is_ok_and(|first| first == b'/') {
+            return Errno::EXDEV;
+        }
+        let args = [directory, c"".as_ptr() as usize, 0, AT_EMPTY_PATH as usize, 0, 0];
+        Errno::check(self.host.call(nr::faccessat2, args)).err().unwrap_or(Errno::EXDEV)
     }
 
     /// Why no link of a host object is made in a tree: it is missing, or in another file system.

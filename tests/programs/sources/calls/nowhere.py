@@ -23,3 +23,11 @@ for name, at in {"ours": ours, "link": link, "hosts": hosts, "root": root, "here
         "faccessat2": (439, at, None, 0, AT_EMPTY_PATH), "openat": (257, at, None, 0), "unlinkat": (263, at, None, 0), "execveat": (322, at, None, None, None, AT_EMPTY_PATH)}
     for what, asked in calls.items():
         before(); say(what, name, call(*asked), os.path.lexists("made"))
+# Of two names, one in a number that is no open directory, or in one of another file system.
+make("moved", b"x")
+file, proc = os.open("moved", os.O_RDONLY), os.open("/proc", os.O_RDONLY)
+for act in [os.rename, os.link]:
+    for fd in [999, file, proc]:
+        say(act.__name__, attempt(act, "moved", "to", src_dir_fd=fd), attempt(act, "moved", "to", dst_dir_fd=fd))
+        say(attempt(act, base + "/moved", "to", src_dir_fd=fd), os.listdir(".").count("to"))
+        attempt(os.rename, "to", "moved")
