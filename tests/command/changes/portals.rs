@@ -1,5 +1,5 @@
-//! What other file systems are mounted on inside an overlay stays the host's; paths that leave them
-//! again are the image's.
+//! What file systems without a tree of their own are mounted on inside an overlay stays the host's;
+//! paths that leave them again are the image's.
 
 use std::fs;
 use std::process::Command;
@@ -8,9 +8,10 @@ use husk_tests::Scratch;
 
 use crate::run;
 
-/// In the work directory; `$1` is the command. A tmpfs with links out of it lies in the overlay.
+/// In the work directory; `$1` is the command. A file system of no ordinary kind, with links
+/// out of it, lies in the overlay.
 const SCRIPT: &str = r#"
-mount -t tmpfs -o size=1m none tree/m || exit 99
+mount -t ramfs none tree/m || exit 99
 mkdir tree/m/d
 ln -s ../file tree/m/out
 ln -s "$PWD/tree/only" tree/m/dangling

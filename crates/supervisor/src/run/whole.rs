@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. What is mounted below an overlay is overlaid, or a note says that it is not.
+//! 1. An ordinary file system mounted below an overlay is overlaid. Where it is not, because it is
+//!    of the network or there is no room, a note says so.
 //! 2. A directory that was named otherwise (`--overlay`, `--mount`) is as named.
 //! 3. With `--overlay /`, nothing outside is changed: what is no overlay is read-only, unless that
 //!    was ruled out.
