@@ -31,7 +31,7 @@ fn no_removal_is_announced_of_what_stays_beside_a_conflict() {
     }
     let images = Images::new("both-made");
     images.up("ci");
-    images.script("ci", "mkdir dd; echo image > dd/2");
+    images.script("ci", "mkdir -m 700 dd; echo image > dd/2");
     fs::create_dir(images.work.join("dd")).expect("a directory");
     fs::write(images.work.join("dd/1"), "host\n").expect("a file");
     let told = images.done(&["diff", "ci"]);
