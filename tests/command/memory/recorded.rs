@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use husk_tests::{Scratch, against_native, husk};
 
@@ -63,8 +65,23 @@ fn between<'a>(lines: &'a [String], from: &str, to: &str) -> Vec<&'a str> {
     behind.take_while(|line| *line != to).map(String::as_str).collect()
 }
 
+/// Whether the clock of this machine was set back since its libraries were installed: a file that
+/// has changed in the future is never part of a recording.
+fn libraries_are_of_the_future() -> bool {
+    let mut command = Command::new("gcc");
+    let said = command.arg("-print-file-name=libc.so.6").output().expect("gcc is installed");
+    let path = String::from_utf8(said.stdout).expect("a path of text");
+    let changed_s = fs::metadata(path.trim()).expect("a C library").ctime();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
+    changed_s > now.as_secs().cast_signed()
+}
+
 /// All that a program is given holds however it is started; guards of stacks differ.
 fn expect_recorded(kind: &str) {
+    if libraries_are_of_the_future() {
+        println!("NOT RUN: the C library has changed in the future of this clock: recordings");
+        return;
+    }
     let lines = said(kind, "", "recorded");
     assert!(lines.iter().all(|line| !line.contains(" at its end") || line.starts_with("sound")));
     let again = between(&lines, "again", "apart");
