@@ -121,7 +121,7 @@ impl Agent {
 }
 
 /// What is told of an inode that has no name any more, and was freed.
-fn nothing(object: Object) -> record::Attributes {
+pub(crate) fn nothing(object: Object) -> record::Attributes {
     let moment = Moment { seconds: 0, nanoseconds: 0 };
     record::Attributes {
         place: Place { home: 0, object },

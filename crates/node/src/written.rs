@@ -207,8 +207,9 @@ pub fn brought(message: &[u8], answer: &[u8]) -> Result<(), husk_proto::Errno> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::once::nothing;
     use husk_proto::Errno;
-    use husk_wire::record::{Credentials, Grant, Moment, Object, Place, Promises, Sort, Spot};
+    use husk_wire::record::{Credentials, Grant, Object, Promises, Spot};
     use husk_wire::text::{List, Name};
     use husk_wire::{Failure, record};
 
@@ -223,28 +224,8 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn attributes() -> record::Attributes {
-        let moment = Moment { seconds: 0, nanoseconds: 0 };
-        record::Attributes {
-            place: Place { home: 0, object: Object { number: 7, generation: 3 } },
-            mode: 0o644,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            size: 0,
-            blocks: 0,
-            accessed: moment,
-            modified: moment,
-            changed: moment,
-            born: moment,
-            change: 0,
-            shown_device: 0,
-            shown_number: 7,
-            sort: Sort::File,
-            on_host: false,
-            extended_on_host: false,
-            origin: None,
-        }
+        let object = Object { number: 7, generation: 3 };
+        record::Attributes { mode: 0o644, links: 1, shown_number: 7, ..nothing(object) }
     }
 
     fn made(written: &mut Written, flags: u32, open: Option<Access>) {

@@ -254,6 +254,14 @@ fn a_set_user_id_program_runs_natively_with_a_note() {
     images.down("ci");
 }
 
+/// What a script of Python says, which is given these words.
+fn said_by(images: &Images, script: &str, words: &[&str]) -> String {
+    let argv: Vec<_> = ["-c", script].into_iter().chain(words.iter().copied()).collect();
+    let output = images.command("python3", &argv).output().expect("python3 starts");
+    assert!(output.status.success(), "{}", shown(&output));
+    text(&output.stdout)
+}
+
 #[test]
 fn jobs_of_a_shell_stop_go_on_and_end_by_keys() {
     if against_native() {
@@ -263,12 +271,7 @@ fn jobs_of_a_shell_stop_go_on_and_end_by_keys() {
     images.up("ci");
     let script = include_str!("../sources/jobs.py");
     let husk = binary().to_str().expect("a plain path");
-    let of = |prefix: &[&str]| {
-        let argv: Vec<_> = ["-c", script].into_iter().chain(prefix.iter().copied()).collect();
-        let output = images.command("python3", &argv).output().expect("python3 starts");
-        assert!(output.status.success(), "{}", shown(&output));
-        text(&output.stdout)
-    };
+    let of = |prefix: &[&str]| said_by(&images, script, prefix);
     let native = of(&[]);
     assert!(native.contains("Stopped") && native.contains("status 130"), "{native}");
     assert_eq!(of(&[husk, "exec", "ci", "--"]), native);
@@ -283,12 +286,7 @@ fn a_suspended_shell_of_a_run_goes_back_to_the_shell_that_started_it() {
     let images = Images::new("suspended");
     let script = include_str!("../sources/suspend.py");
     let husk = binary().to_str().expect("a plain path");
-    let of = |prefix: &[&str]| {
-        let argv: Vec<_> = ["-c", script].into_iter().chain(prefix.iter().copied()).collect();
-        let output = images.command("python3", &argv).output().expect("python3 starts");
-        assert!(output.status.success(), "{}", shown(&output));
-        text(&output.stdout)
-    };
+    let of = |prefix: &[&str]| said_by(&images, script, prefix);
     let native = of(&[]);
     assert!(native.contains("'back', '2'") && native.contains("148"), "{native}");
     assert_eq!(of(&[husk, "run", "--discard", "--"]), native);
@@ -303,12 +301,7 @@ fn the_terminal_and_its_keys_are_the_commands() {
     images.up("ci");
     let script = include_str!("../sources/terminal.py");
     let husk = binary().to_str().expect("a plain path");
-    let of = |prefix: &[&str]| {
-        let argv: Vec<_> = ["-c", script].into_iter().chain(prefix.iter().copied()).collect();
-        let output = images.command("python3", &argv).output().expect("python3 starts");
-        assert!(output.status.success(), "{}", shown(&output));
-        text(&output.stdout)
-    };
+    let of = |prefix: &[&str]| said_by(&images, script, prefix);
     let native = of(&[]);
     assert!(native.contains("INT") && native.contains("WINCH") && native.contains("exit 5"));
     assert_eq!(of(&[husk, "exec", "ci", "--"]), native);

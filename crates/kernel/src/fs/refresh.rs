@@ -190,16 +190,9 @@ pub fn forget(kernel: &Kernel, dir: Inode, name: &[u8], inode: Inode, now_ns: i6
     }
     kernel.run(|txn| {
         let open = entries::open_directory(txn, dir)?;
-        txn.lock(key.bucket(txn.region))?;
-        let line = entries::find(txn.region, &key).ok_or(Errno::ENOENT)?;
-        let found = entries::found(txn.region, line);
-        if found.kind == ino::DIRECTORY {
-            return Err(Errno::EISDIR);
-        }
+        let (line, _, same) = locked_entry(txn, &key, inode)?;
         let head = txn.get(txn.region.map.object(LINE, line));
-        txn.lock(txn.region.map.object(INODE, found.inode))?;
-        let same = live(txn.region, inode).is_ok() && found.inode == inode.number;
-        if !same || low(head) & ent::FROM_HOST == 0 || !is_the_hosts(txn, found.inode) {
+        if !same || low(head) & ent::FROM_HOST == 0 || !is_the_hosts(txn, inode.number) {
             return Ok(false);
         }
         take_name(txn, &open, &key, (line, false), now_ns)?;
@@ -247,15 +240,7 @@ pub fn move_origin(
     let key = Key::new(dir.number, found.name)?;
     kernel.run(|txn| {
         let parent = low(txn.get(live(txn.region, dir)?.word(ino::ORIGIN)));
-        txn.lock(key.bucket(txn.region))?;
-        let line = entries::find(txn.region, &key).ok_or(Errno::ENOENT)?;
-        let there = entries::found(txn.region, line);
-        if there.kind == ino::DIRECTORY {
-            return Err(Errno::EISDIR);
-        }
-        let cell = txn.region.map.object(INODE, there.inode);
-        txn.lock(cell)?;
-        let same = live(txn.region, inode).is_ok() && there.inode == inode.number;
+        let (_, cell, same) = locked_entry(txn, &key, inode)?;
         let old = txn.get(cell.word(ino::ORIGIN));
         if !same || parent == 0 || low(old) == 0 {
             return Ok(false);
@@ -265,6 +250,21 @@ pub fn move_origin(
         txn.set(cell.word(ino::ORIGIN), pair(high(old), origin));
         Ok(true)
     })
+}
+
+/// The entry of a name that leads to no directory, and the inode that it leads to, locked; whether
+/// that is `inode`.
+fn locked_entry(txn: &mut Txn<'_>, key: &Key<'_>, inode: Inode) -> Result<(u32, Cell, bool)> {
+    txn.lock(key.bucket(txn.region))?;
+    let line = entries::find(txn.region, key).ok_or(Errno::ENOENT)?;
+    let there = entries::found(txn.region, line);
+    if there.kind == ino::DIRECTORY {
+        return Err(Errno::EISDIR);
+    }
+    let cell = txn.region.map.object(INODE, there.inode);
+    txn.lock(cell)?;
+    let same = live(txn.region, inode).is_ok() && there.inode == inode.number;
+    Ok((line, cell, same))
 }
 
 /// `Fs::unmoved`: the resting words of the inode's lock and its writer lock.
@@ -312,15 +312,7 @@ pub fn give_back(
         if found.is_some() && low(txn.get(open.inode.word(ino::ORIGIN))) == 0 {
             return Err(Errno::EINVAL);
         }
-        txn.lock(key.bucket(txn.region))?;
-        let line = entries::find(txn.region, &key).ok_or(Errno::ENOENT)?;
-        let there = entries::found(txn.region, line);
-        if there.kind == ino::DIRECTORY {
-            return Err(Errno::EISDIR);
-        }
-        let cell = txn.region.map.object(INODE, there.inode);
-        txn.lock(cell)?;
-        let same = live(txn.region, inode).is_ok() && there.inode == inode.number;
+        let (line, cell, same) = locked_entry(txn, &key, inode)?;
         if !same || !is_unmoved(txn, cell, seen) {
             return Ok(false);
         }

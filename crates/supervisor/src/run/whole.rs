@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use husk_proto::image::{Cover, MOUNTS_MAX};
 use rustix::fs::{Access, access};
 
-use crate::named::mount::{mounts, standing_over};
+use crate::named::mount::{Standing, mounts, standing_over};
 use crate::output::failure::Failure;
 use crate::run::request::{MountPlan, is_the_hosts};
 
@@ -57,7 +57,7 @@ pub fn add(plans: &mut Vec<MountPlan>) -> Result<Option<String>, Failure> {
     let named = |path: &PathBuf| plans.iter().any(|plan| plan.path == *path);
     let mut found: Vec<PathBuf> = directories(Path::new(ROOT))?;
     found.retain(|path| !named(path));
-    let deeper = mounted(&found, plans, &ORDINARY);
+    let deeper = mounted(&mounts(), &found, plans, &ORDINARY);
     let room = MOUNTS_MAX.saturating_sub(plans.len() + ON_SHM);
     let left_out = fit(&mut found, deeper, room, &is_empty, &writable)?;
     plans.extend(found.into_iter().map(|path| MountPlan { path, cover: Cover::Overlay }));
@@ -70,11 +70,12 @@ pub fn add(plans: &mut Vec<MountPlan>) -> Result<Option<String>, Failure> {
 /// Adds an overlay on each ordinary file system mounted below another overlay. A note about those
 /// where changes reach the host.
 pub fn add_mounted(plans: &mut Vec<MountPlan>) -> Result<Option<String>, Failure> {
-    let deeper = mounted(&[], plans, &ORDINARY);
+    let all = mounts();
+    let deeper = mounted(&all, &[], plans, &ORDINARY);
     let room = MOUNTS_MAX.saturating_sub(plans.len());
     let mut found = Vec::new();
     let mut left_out = fit(&mut found, deeper, room, &is_empty, &writable)?;
-    left_out.extend(mounted(&[], plans, &OTHERS));
+    left_out.extend(mounted(&all, &[], plans, &OTHERS));
     plans.extend(found.into_iter().map(|path| MountPlan { path, cover: Cover::Overlay }));
     Ok((!left_out.is_empty()).then(|| {
         let names = listed(&left_out);
@@ -114,9 +115,14 @@ fn directories(root: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// Directories on which a file system of one of these `kinds` is mounted, below those `found` or
+/// Directories on which one of `all` mounts is, of one of these `kinds`, below those `found` or
 /// below overlays of `plans`.
-fn mounted(found: &[PathBuf], plans: &[MountPlan], kinds: &[&str]) -> Vec<PathBuf> {
+fn mounted(
+    all: &[(String, Standing)],
+    found: &[PathBuf],
+    plans: &[MountPlan],
+    kinds: &[&str],
+) -> Vec<PathBuf> {
     let trees = || {
         let found = found.iter().map(|path| (&**path, true));
         found.chain(plans.iter().map(|plan| (&*plan.path, plan.cover == Cover::Overlay)))
@@ -126,7 +132,6 @@ fn mounted(found: &[PathBuf], plans: &[MountPlan], kinds: &[&str]) -> Vec<PathBu
         let innermost = above.max_by_key(|(above, _)| above.as_os_str().len());
         innermost.is_some_and(|(above, overlaid)| overlaid && above != path)
     };
-    let all = mounts();
     let of_kind = |kinds: &[&str]| -> Vec<&Path> {
         let is_of = |kind: &str| kinds.contains(&kind);
         all.iter().filter(|(kind, _)| is_of(kind)).map(|(_, one)| &*one.directory).collect()

@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 
 pub use host::{DEVICE, helper};
 pub use mind::mind;
-pub(crate) use point::{mounts, standing_over};
+pub(crate) use point::{Standing, mounts, standing_over};
 pub use start::serve;
 
 use super::commands::ask::{look, pids};
@@ -52,8 +52,6 @@ use crate::named::base;
 use crate::named::place::{MOUNT, Name, Place};
 use crate::output::failure::Failure;
 use crate::run::request::reason;
-
-use point::Standing;
 
 /// What the server calls itself.
 pub const SERVER: &str = "husk-mount";
