@@ -2,9 +2,10 @@
 //! in the way, and nothing of it is shown to them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use husk_tests::toolchain::build_c;
-use husk_tests::{Case, Length, Scratch};
+use husk_tests::{Case, Length, Run, Scratch, against_native, husk};
 
 fn built(scratch: &Scratch, source: &str) -> PathBuf {
     let program = scratch.path().join("program");
@@ -34,4 +35,23 @@ fn shadows_of_sanitizers_find_their_places() {
 #[test]
 fn mlockall_locks_what_the_program_has_and_no_more() {
     the_same_as_natively("locked", include_str!("sources/locked.c"));
+}
+
+/// What a hole is mapped from lies behind all that the image has, whatever its size: a store there
+/// makes the page, and reaches nobody else's.
+#[test]
+fn holes_of_mapped_files_are_written_whatever_the_size_of_the_image() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("holes");
+    let script = include_str!("sources/holes.py");
+    for memory in ["64M", "77M", "100M", "300M", "700M"] {
+        let work = scratch.fresh("work");
+        let command = husk(&["--discard", "--memory", memory], &["python3", "-c", script]);
+        let outcome = Run::start(command, &work, scratch.path());
+        let outcome = outcome.wait(Duration::from_secs(60)).expect("it ends");
+        let said = String::from_utf8_lossy(&outcome.stdout);
+        assert_eq!(said, "written\n", "{memory}: {}", outcome.shown());
+    }
 }

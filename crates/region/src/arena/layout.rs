@@ -281,7 +281,8 @@ impl Layout {
         self.total_bytes().next_multiple_of(HUGE_BYTES as u64)
     }
 
-    /// Bytes of the file behind the region: what is mapped of it, gathered programs, traces.
+    /// Bytes of the file behind the region, whole pages: what is mapped of it, gathered programs,
+    /// traces.
     pub fn file_bytes(&self) -> u64 {
         self.trace_offset() + self.trace_bytes()
     }

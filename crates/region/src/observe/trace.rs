@@ -57,6 +57,7 @@ const WORDS: usize = OWNERS + RINGS as usize * 8;
 const DATA: usize = WORDS + RINGS as usize * WORDS_BYTES;
 const AREA_BYTES: usize = DATA + RINGS as usize * RING_BYTES;
 const _: () = assert!(DATA.is_multiple_of(PAGE) && ENTRIES * 8 == PAGE);
+const _: () = assert!(AREA_BYTES.is_multiple_of(PAGE), "nothing is mapped behind half a page");
 
 /// Words of the control page.
 mod control {

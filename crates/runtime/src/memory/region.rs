@@ -17,7 +17,9 @@ static CACHE_BYTES: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".bss.hot")]
 static CACHE_OFFSET: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".bss.hot")]
-static END: AtomicU64 = AtomicU64::new(0);
+static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
+#[unsafe(link_section = ".bss.hot")]
+static FILE_BYTES: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".bss.hot")]
 static CACHE_MAPPED: AtomicBool = AtomicBool::new(false);
 /// The cache has been mapped, whether bytes are copied to and from it or not.
@@ -31,7 +33,8 @@ pub fn join() -> Result<(), Errno> {
     let (layout, table) = layout(facts().handover.region_fd as usize)?;
     CACHE_BYTES.store(layout.cache_bytes(), Relaxed);
     CACHE_OFFSET.store(layout.cache_offset(), Relaxed);
-    END.store(layout.total_bytes(), Relaxed);
+    MAPPED_BYTES.store(layout.total_bytes(), Relaxed);
+    FILE_BYTES.store(layout.file_bytes(), Relaxed);
     pipes::announce(facts().handover.region_fd as u32, &layout);
     let length = layout.state_bytes() as usize;
     map(STATE_ADDRESS, length, 0)?;
@@ -198,9 +201,14 @@ pub fn address_of(offset: u64) -> usize {
     CACHE_ADDRESS + (offset - CACHE_OFFSET.load(Relaxed)) as usize
 }
 
-/// Where the region's memfd ends: pages mapped from there on are SIGBUS when touched.
+/// Bytes that are mapped of the region, once all is.
+pub fn mapped_bytes() -> u64 {
+    MAPPED_BYTES.load(Relaxed)
+}
+
+/// Where the region's memfd ends, on a page: pages mapped from there on are SIGBUS when touched.
 pub fn end() -> u64 {
-    END.load(Relaxed)
+    FILE_BYTES.load(Relaxed)
 }
 
 /// A fault at `address`: was it the cache's first use? Then it is mapped now.

@@ -49,7 +49,7 @@ pub fn serve(thread: &mut Thread, frame: &Frame) -> Option<Answer> {
         let answer = |done: Result<(), Errno>| done.map_or_else(Errno::as_return, |()| 0);
         return known.then(|| Answer::value(answer(exchange_core(thread, pid, new, old))));
     }
-    let ours = resource as u32 == RLIMIT_AS && region::end() != 0;
+    let ours = resource as u32 == RLIMIT_AS && region::mapped_bytes() != 0;
     if !ours || (pid != 0 && !thread.client.knows(pid as u32)) {
         return None;
     }
@@ -81,7 +81,7 @@ fn exchange_core(thread: &Thread, pid: usize, new: usize, old: usize) -> Result<
 }
 
 fn exchange(pid: usize, new: usize, old: usize) -> Result<(), Errno> {
-    let share = region::end() + BESIDE_BYTES;
+    let share = region::mapped_bytes() + BESIDE_BYTES;
     let (mut limit, mut before) = ([NONE; 2], [NONE; 2]);
     if new != 0 {
         memory::read_value(new, &mut limit)?;
