@@ -1,5 +1,6 @@
 //! Rows of `husk bench servers` where both sides are programs of one system, natively or in one
-//! image: redis, PostgreSQL and nginx, each asked by the program that people measure it with.
+//! image: redis, PostgreSQL, nginx and memcached, each asked by the program that people measure it
+//! with, and event loops of languages (node, Go, asyncio, tokio), asked by their own clients.
 //!
 //! A turn starts a server, asks it, and ends it. Its figure is the time a request takes by the rate
 //! that the asking program prints, so start and end do not count. Both may use all processors.
@@ -28,6 +29,23 @@ pub enum Load {
     Postgres(Way, u32),
     /// nginx by wrk, which keeps so many connections.
     Nginx(u32),
+    /// One of [`Loop`], asked over so many connections that are kept.
+    Loop(Loop, u32),
+}
+
+/// A server with an event loop of its own, and a client that says `Requests/sec`.
+#[derive(Clone, Copy)]
+pub enum Loop {
+    /// memcached, asked by memcslap.
+    Memcached,
+    /// `http` of node on both sides.
+    Node,
+    /// `net/http` of Go on both sides.
+    Go,
+    /// `asyncio` of Python on both sides: 64 bytes there and back.
+    Asyncio,
+    /// The same on tokio, by the program `tokio-echo` of this project's tests.
+    Tokio,
 }
 
 /// What connections go over.
@@ -94,6 +112,60 @@ status=$?
 kill -QUIT "$server"; wait "$server" 2>/dev/null
 exit $status"#;
 
+/// The same of a server and a client that are told `serve PORT` and `ask PORT CONNECTIONS`.
+const LOOP: &str = r#"port=$1; cd "$2" || exit 1; connections=$3; shift 3
+"$@" serve "$port" &
+server=$!
+for look in $(seq 1 200); do
+    (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
+    sleep 0.05
+done
+timeout 60 "$@" ask "$port" "$connections"
+status=$?
+kill -KILL "$server"; wait "$server" 2>/dev/null
+exit $status"#;
+
+/// Two thousand keys, each asked for by each connection.
+const MEMCACHED: &str = r#"case $1 in
+serve) exec memcached -l 127.0.0.1 -p "$2" -U 0 -u root -t 2 ;;
+ask) memcslap --servers="127.0.0.1:$2" --concurrency="$3" --execute-number=2000 --test=get |
+    awk '/Time to get/ { print "Requests/sec:", $4 / $(NF - 1), "all" }' ;;
+esac"#;
+
+/// `$0` is the source. It is compiled beside the directory, outside of the tree, once.
+const GO: &str = r#"made=../go-http
+[ -x "$made" ] || { printf %s "$0" >"$made.go" && go build -o "$made" "$made.go"; } || exit 1
+exec "$made" "$@""#;
+
+const TOKIO: &str = r#"case $1 in
+serve) exec tokio-echo serve tcp "127.0.0.1:$2" >&2 ;;
+ask) rate=$(tokio-echo rate tcp "127.0.0.1:$2" "$3" 2) && echo "Requests/sec: $rate all" ;;
+esac"#;
+
+impl Loop {
+    /// What it needs.
+    const fn programs(self) -> &'static [&'static str] {
+        match self {
+            Loop::Memcached => &["memcached", "memcslap"],
+            Loop::Node => &["node"],
+            Loop::Go => &["go"],
+            Loop::Asyncio => &["python3"],
+            Loop::Tokio => &["tokio-echo"],
+        }
+    }
+
+    /// The command that serves and asks.
+    const fn command(self) -> &'static [&'static str] {
+        match self {
+            Loop::Memcached => &["bash", "-c", MEMCACHED, "bash"],
+            Loop::Node => &["node", "-e", include_str!("loops/http.js")],
+            Loop::Go => &["bash", "-c", GO, include_str!("loops/http.go")],
+            Loop::Asyncio => &["python3", "-c", include_str!("loops/echo.py")],
+            Loop::Tokio => &["bash", "-c", TOKIO, "bash"],
+        }
+    }
+}
+
 impl Load {
     /// So many connections to redis, with so many requests under way on each.
     pub const fn redis(connections: u32, pipeline: u32, requests: u64) -> Load {
@@ -105,6 +177,7 @@ impl Load {
             Load::Redis { .. } => &["redis-server", "redis-benchmark", "redis-cli"],
             Load::Postgres(..) => &["pgbench", "setpriv"],
             Load::Nginx(_) => &["nginx", "wrk"],
+            Load::Loop(which, _) => which.programs(),
         }
     }
 
@@ -113,6 +186,7 @@ impl Load {
             Load::Redis { .. } => REDIS,
             Load::Postgres(..) => POSTGRES,
             Load::Nginx(_) => NGINX,
+            Load::Loop(..) => LOOP,
         }
     }
 
@@ -128,6 +202,10 @@ impl Load {
                 vec![way.to_owned(), clients.to_string()]
             }
             Load::Nginx(connections) => vec![connections.to_string()],
+            Load::Loop(which, connections) => {
+                let command = which.command().iter().map(|&word| word.to_owned());
+                std::iter::once(connections.to_string()).chain(command).collect()
+            }
         }
     }
 
@@ -139,7 +217,7 @@ impl Load {
             (Load::Redis { .. }, [rate, "requests", "per"]) => Some(*rate),
             // `tps = 123.4 (without initial connection time)`
             (Load::Postgres(..), ["tps", "=", rate]) => Some(*rate),
-            (Load::Nginx(_), ["Requests/sec:", rate, _]) => Some(*rate),
+            (Load::Nginx(_) | Load::Loop(..), ["Requests/sec:", rate, _]) => Some(*rate),
             _ => None,
         });
         found.filter_map(|rate| rate.parse().ok()).collect()

@@ -38,7 +38,7 @@ use crate::bench::measure::scratch::Scratch;
 use crate::bench::measure::stop;
 use crate::bench::processes::exec::find;
 use crate::bench::report;
-use crate::bench::servers::inside::{Load, Way};
+use crate::bench::servers::inside::{Load, Loop, Way};
 
 /// How long a server may take until it answers, and until it has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -114,6 +114,11 @@ const ALL: &[Row] = &[
     inside_row("PostgreSQL, TCP, 1 client", 1.25, Load::Postgres(Way::Tcp, 1)),
     inside_row("PostgreSQL, both inside, unix", 1.0, Load::Postgres(Way::Unix, 8)),
     inside_row("PostgreSQL, unix, 1 client", 1.0, Load::Postgres(Way::Unix, 1)),
+    inside_row("memcached, both inside", 1.2, Load::Loop(Loop::Memcached, 50)),
+    inside_row("node http, both inside", 1.2, Load::Loop(Loop::Node, 50)),
+    inside_row("Go net/http, both inside", 1.2, Load::Loop(Loop::Go, 50)),
+    inside_row("asyncio, both inside", 1.2, Load::Loop(Loop::Asyncio, 50)),
+    inside_row("tokio, both inside", 1.2, Load::Loop(Loop::Tokio, 50)),
 ];
 
 #[derive(Serialize, Debug)]
