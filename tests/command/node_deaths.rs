@@ -74,7 +74,18 @@ fn dies_amid(name: &str, runs: &str) {
     let script = AROUND.replace("RUNS", runs);
     let mut command = husk(&["--nodes", "2"], &["bash", "-c", &script]);
     command.env("HUSK_IMAGES", images(&scratch));
-    let mut running = Run::start(command, &work, scratch.path());
+    let running = kill_agents(name, Run::start(command, &work, scratch.path()));
+    kill_node(&scratch, &running);
+    let outcome = running.wait(PATIENCE).expect("it ends");
+    assert!(outcome.status.success(), "{name}: {}", outcome.shown());
+    let seen = String::from_utf8_lossy(&outcome.stdout);
+    let end = seen.trim_start_matches('.');
+    assert_eq!(end, "overlog:1\nshared:1\nabc", "{name}: {}", outcome.shown());
+    assert!(outcome.stderr.contains("husk: fsck: clean"), "{name}: {}", outcome.shown());
+}
+
+/// Kills agents amid rounds of a program, which goes on after each.
+fn kill_agents(name: &str, mut running: Run) -> Run {
     let goes_on = |running: &Run| {
         let before = running.stdout().len();
         until(name, || (running.stdout().len() > before).then_some(()));
@@ -90,13 +101,7 @@ fn dies_amid(name: &str, runs: &str) {
         }
         assert!(!running.ended(), "{name}: {}", running.wait(PATIENCE).expect("it ends").shown());
     }
-    kill_node(&scratch, &running);
-    let outcome = running.wait(PATIENCE).expect("it ends");
-    assert!(outcome.status.success(), "{name}: {}", outcome.shown());
-    let seen = String::from_utf8_lossy(&outcome.stdout);
-    let end = seen.trim_start_matches('.');
-    assert_eq!(end, "overlog:1\nshared:1\nabc", "{name}: {}", outcome.shown());
-    assert!(outcome.stderr.contains("husk: fsck: clean"), "{name}: {}", outcome.shown());
+    running
 }
 
 /// Kills all processes of node 1; none of them starts another one.
@@ -108,6 +113,10 @@ fn kill_node(scratch: &Scratch, running: &Run) {
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it lives");
     process::kill(keeper as i32);
     process::kill(supervisor as i32);
+    kill_programs(running);
+}
+
+fn kill_programs(running: &Run) {
     for found in running.descendants() {
         let name = fs::read_to_string(format!("/proc/{}/comm", found.pid)).unwrap_or_default();
         if matches!(name.trim_end(), "python3" | "sh") {
@@ -143,4 +152,53 @@ fn agents_and_a_whole_node_are_killed_amid_programs_that_take_along_what_is_open
         return;
     }
     dies_amid("d-pass", PASSED);
+}
+
+/// On node 1: writes and reads a file that has no name any more.
+const NAMELESS: &str = "
+import os
+old, new = [os.open(name, os.O_RDWR | os.O_CREAT) for name in ('old', 'new')]
+os.unlink('old'); os.unlink('new')
+assert os.write(old, b'x' * 90000) == 90000
+n = 0
+while True:
+    n += 1
+    line = b'%08d' % n
+    assert os.pwrite(new, line, n) == 8 and os.pread(new, 8, n) == line
+    assert os.pread(old, 3, n) == b'xxx' and os.fstat(old).st_nlink == 0
+    os.close(os.dup(new)); os.write(1, b'.')
+";
+
+/// On node 0: the image has so many inodes as before once the files have gone.
+const COUNTED: &str = "
+before=$(df --output=iused .)
+HUSK_NODE=1 python3 -c \"$PROGRAM\"; [ $? != 0 ] || exit 1
+printf over
+until [ \"$(df --output=iused .)\" = \"$before\" ]; do sleep 0.05; done
+echo gone
+";
+
+#[test]
+fn files_without_a_name_stay_open_on_another_node_while_agents_are_killed_and_go_with_their_holder()
+{
+    if against_native() {
+        return;
+    }
+    for dies in ["a program", "a node"] {
+        let scratch = Scratch::new("nodes-nameless");
+        let work = scratch.fresh("work");
+        let mut command = husk(&["--nodes", "2"], &["bash", "-c", COUNTED]);
+        command.env("HUSK_IMAGES", images(&scratch)).env("PROGRAM", NAMELESS);
+        let running = kill_agents(dies, Run::start(command, &work, scratch.path()));
+        if dies == "a node" {
+            kill_node(&scratch, &running);
+        } else {
+            kill_programs(&running);
+        }
+        let outcome = running.wait(PATIENCE).expect("what nobody holds is let go of");
+        assert!(outcome.status.success(), "{dies}: {}", outcome.shown());
+        let seen = String::from_utf8_lossy(&outcome.stdout);
+        assert_eq!(seen.trim_start_matches('.'), "overgone\n", "{dies}: {}", outcome.shown());
+        assert!(outcome.stderr.contains("husk: fsck: clean"), "{dies}: {}", outcome.shown());
+    }
 }

@@ -22,6 +22,8 @@ mod counts;
 mod dispatch;
 mod extended;
 mod far;
+#[cfg(feature = "answers")]
+mod holds;
 mod mapping;
 #[cfg(feature = "answers")]
 mod passing;
@@ -33,6 +35,8 @@ mod volumes;
 pub use answers::{ANSWERED, Asked, Changes, made};
 pub use counts::{Counts, Seat};
 pub use far::{AT_END, NOW_S, Onlooker};
+#[cfg(feature = "answers")]
+pub use holds::Hold;
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
 pub use husk_kernel::image::Directories;
 pub use husk_region::{

@@ -188,6 +188,7 @@ impl Checker<'_> {
         self.holdings();
         let region = self.region;
         flight::each(region, &mut |description| self.name(RECORD, description));
+        self.holds();
         for number in 1..self.used[INODE].len() as u32 {
             if self.used[INODE][number as usize] & FREE == 0 {
                 self.inode(number);
@@ -208,6 +209,20 @@ impl Checker<'_> {
         self.pipes();
         self.sets();
         self.events();
+    }
+
+    /// What is open for other nodes.
+    fn holds(&mut self) {
+        #[cfg(feature = "answers")]
+        for number in 1..self.used[RECORD].len() as u32 {
+            let held = crate::descriptor::holds::held(self.region, number);
+            if let Some(description) =
+                held.filter(|_| self.used[RECORD][number as usize] & FREE == 0)
+            {
+                self.name(RECORD, number);
+                self.name(RECORD, description);
+            }
+        }
     }
 
     fn slots(&mut self) {
@@ -452,6 +467,8 @@ impl Checker<'_> {
                 let (references, _) = context_facts(self.region, number);
                 self.equal("references of a context", number, references, uses as u64);
             }
+            #[cfg(feature = "answers")]
+            tag::HOLD => self.equal("names of a hold", number, uses as u64, 1),
             other => self.find("record of no kind", number, other as u64, 0),
         }
         self.used[RECORD][number as usize] = 1;

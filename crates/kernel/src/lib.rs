@@ -10,9 +10,9 @@
 //!    What takes more than one (freeing a large file, the end of a process) is repeatable, and
 //!    noted in the slot or the record until it is through.
 //! 2. Locks are taken in this order: long locks (offset, writer: `fs::directory::share`), process,
-//!    descriptor table, context, rename lock, tokens by partition, buckets by address,
-//!    descriptions, pipes, inodes by number, watches, chunks,
-//!    a set of the reply cache (`image::answers`).
+//!    descriptor table, hold of another node, context, rename lock, tokens by partition, buckets by
+//!    address, descriptions, pipes, inodes by number, watches, chunks, a set of the reply cache
+//!    (`image::answers`).
 //! 3. No clock, no host, no thread: the time comes in as `now_ns`, the caller as `Kernel`.
 #![no_std]
 #![forbid(unsafe_code)]

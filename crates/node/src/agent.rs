@@ -29,7 +29,7 @@ const NO_CHANGE: u64 = 0;
 pub struct Agent {
     /// Reads the host's side of overlays; below it the handlers.
     pub client: Client<Direct, Plain, Plain>,
-    /// Who asks, and what is open for whom.
+    /// Who asks.
     pub sessions: Arc<Sessions>,
     /// This node's memory, to be read by others on this host; and whether it goes along with the
     /// answer to the request of now.
@@ -184,7 +184,7 @@ impl Agent {
         });
         if handled.is_err() {
             self.was_not_heard();
-            self.close_first_try(header);
+            self.close_first_tries(header, None);
         }
         // Who watches what has changed is told, as by any process.
         self.client.tell();
@@ -247,12 +247,7 @@ impl Agent {
             return Err(Failure::Protocol);
         }
         for node in asked.dead.iter() {
-            let open = self.sessions.bury(node, asked.epoch);
-            // Where that fails, they stay until their places are needed.
-            let _ = self.direct().forget_answers(node, asked.epoch);
-            for fd in open {
-                self.close(fd);
-            }
+            self.bury(node, asked.epoch);
         }
         put::<message::Epoch>(header, &reply::Epoch { epoch: asked.epoch }, room)
     }

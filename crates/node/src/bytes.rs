@@ -2,7 +2,6 @@
 
 use husk_abi::sys::general::{IN_MODIFY, O_CLOEXEC, O_PATH, O_TRUNC};
 use husk_carrier::{AT_END, Asked, Changes, Direct};
-use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::Fs as _;
 use husk_proto::watch::Watches as _;
 use husk_proto::{Errno, Inode, Shortcuts as _};
@@ -12,7 +11,6 @@ use husk_wire::{Failure, Header, message, reply, request};
 
 use crate::agent::{Agent, Handled, Who, held, inode, put};
 use crate::once::{Once, asked};
-use crate::planted::planted;
 use crate::serve::failure;
 
 /// Most files that are open for other nodes at once.
@@ -84,43 +82,6 @@ impl Agent {
             Err(failed) => return Err(failed),
         };
         Ok(Some(self.keep(header, fd)?.1))
-    }
-
-    /// Closes number `fd` of our table: it is open, and nobody else closes.
-    pub fn close(&mut self, fd: u32) {
-        let direct = self.direct();
-        let files = direct.files();
-        let _ = direct.close(files, fd);
-    }
-
-    /// Closes what another node does not need any more.
-    pub fn give_back(
-        &mut self,
-        header: &Header,
-        asked: request::Return<'_>,
-        room: &mut [u8],
-    ) -> Handled {
-        for number in asked.grants.iter() {
-            self.let_go(header.source, number);
-        }
-        put::<message::Return>(header, &reply::Return {}, room)
-    }
-
-    fn let_go(&mut self, node: u16, number: u64) {
-        // One that it does not have was given back before, or by an agent before this one.
-        if let Some(fd) = self.sessions.let_go(node, number) {
-            self.close(fd);
-        }
-    }
-
-    /// Nobody has taken the answer to the request of now: who asked was killed, or has given up. A
-    /// hold whose number nobody knows is let go of.
-    pub fn was_not_heard(&mut self) {
-        if let Some((node, number)) = self.unheard.take()
-            && !planted!(UnheardHoldKept)
-        {
-            self.let_go(node, number);
-        }
     }
 
     /// Bytes of a file.

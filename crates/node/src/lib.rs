@@ -6,9 +6,8 @@
 //!                        ◄── answer ────────────────────'
 //! ```
 //!
-//! It is a process of the image as any other: what it holds open for others is in its table, and is
-//! released with its record when it dies. It has no other state, so another one can be started at
-//! any time.
+//! It is a process of the image as any other. What it keeps open for others is in the region
+//! (`holds`). It has no other state, so another one can be started at any time.
 //!
 //! Invariants
 //! 1. A request is one transaction of the region, or several of which each alone does no harm
@@ -31,6 +30,7 @@ mod bytes;
 mod clock;
 mod copies;
 mod fetcher;
+mod holds;
 mod names;
 mod once;
 mod passed;

@@ -2,7 +2,6 @@
 
 use husk_abi::sys::general::{S_IFLNK, S_IFMT};
 use husk_carrier::{Changes, Direct, made};
-use husk_proto::descriptor::Descriptors as _;
 use husk_proto::fs::{Change, Fs as _, Kind, Node, Origin, SetExtended};
 use husk_proto::{Errno, Inode, Shortcuts as _};
 use husk_wire::record::{self, AttributeCall, Entry, Grant, Identity, Step, Wants, What};
@@ -400,21 +399,5 @@ impl Agent {
         let (inodes, inodes_free) = (usage.inodes, usage.inodes_free);
         let answer = reply::Room { blocks, blocks_free, inodes, inodes_free };
         put::<message::Room>(header, &answer, room)
-    }
-
-    /// Keeps number `fd` of our table for who asks: what it is, and the hold.
-    pub fn keep(&mut self, asked: &Header, fd: u32) -> Result<(Inode, Grant), Failure> {
-        use husk_proto::descriptor::Slot;
-        let direct = self.direct();
-        let files = direct.files();
-        let Slot::Husk(description) = direct.slot(files, fd) else {
-            return Err(failure(Errno::EBADF));
-        };
-        let inode = direct.description(description).map_err(failure)?.inode;
-        self.close_first_try(asked);
-        let number = self.sessions.hold(asked, fd);
-        self.unheard = Some((asked.source, number));
-        let kinds = record::Promises::default();
-        Ok((inode, Grant { number, kinds, term_ms: 0 }))
     }
 }

@@ -10,8 +10,8 @@
 //! 1. What failed has changed nothing and has no record: it is done again.
 //! 2. Bytes that a program on another host writes have none: they are gathered there, come in
 //!    several messages under one number, and are never sent again.
-//! 3. An open file is in the agent's own table and dies with the agent, so it is opened again by
-//!    its inode. A first try that this agent has answered is closed.
+//! 3. A file that was opened is opened again by its inode, and what the first try has opened is
+//!    closed then (`holds`): nobody knows whether the asker has heard of it.
 
 use husk_abi::sys::general::{O_CLOEXEC, O_CREAT, O_EXCL, O_TRUNC};
 use husk_carrier::{ANSWERED, Asked, Changes, Direct};
@@ -89,16 +89,10 @@ impl Agent {
         let who = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
         let direct = self.direct();
         let (files, flags) = (direct.files(), flags & !(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC));
-        // Gone since, as all files without a name are when the agent dies that has them open.
+        // Gone since: the agent died between making it and keeping it open, and somebody else has
+        // taken its name.
         let opened = direct.open(&who, files, inode, flags, 0, NUMBERS_END);
         opened.map_err(|_| failure(Errno::EIO))
-    }
-
-    /// Closes what a request that is sent again opened before: nobody has heard of it.
-    pub fn close_first_try(&mut self, header: &Header) {
-        if let Some(fd) = self.sessions.first_try(header) {
-            self.close(fd);
-        }
     }
 
     /// Attributes of what was changed before, which may be gone by now.

@@ -34,7 +34,7 @@ impl Agent {
         room: &mut [u8],
     ) -> Handled {
         // It would look like somebody else who has the description.
-        self.close_first_try(header);
+        self.close_first_tries(header, None);
         let direct = self.direct();
         let from = direct.files_of(asked.process).ok_or(failure(Errno::ESRCH))?;
         let (what, passed, grant) = match direct.slot(from, asked.number) {

@@ -37,8 +37,10 @@ mod tests_only {
         DeathKeepsHolds,
         /// A death that is told again is that of the node's next life.
         DeathOfAllLives,
-        /// Each agent numbers holds from 1.
+        /// Numbers of holds are used again.
         HoldsNumberedAgain,
+        /// What is open for other nodes is closed with the agent that was killed.
+        HoldsDieWithAgent,
         /// A hold is given back by whoever knows its number.
         AnyoneReturns,
         /// A hold whose number nobody has heard is kept.
@@ -69,15 +71,20 @@ mod tests_only {
         TakesAnyAnswer,
     }
 
-    /// As the room below knows it.
+    /// As the rooms below know them.
     const RECORD_APART: u64 = 81;
+    const HOLDS_NUMBERED_AGAIN: u64 = 82;
 
     static PLANTED: AtomicUsize = AtomicUsize::new(0);
 
     /// Plants one, or none, in this process.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.store(bug.map_or(0, |bug| bug as usize + 1), Ordering::Relaxed);
-        let below = if bug == Some(Bug::RecordApart) { RECORD_APART } else { 0 };
+        let below = match bug {
+            Some(Bug::RecordApart) => RECORD_APART,
+            Some(Bug::HoldsNumberedAgain) => HOLDS_NUMBERED_AGAIN,
+            _ => 0,
+        };
         husk_region::observe::kill::mutate(below);
     }
 

@@ -36,6 +36,7 @@ use rustix::net::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::agent::Agent;
+use crate::holds::is_dead;
 use crate::plain::{Plain, take_short_turns};
 use crate::sessions::Sessions;
 
@@ -87,13 +88,14 @@ pub fn serve(
     let pid = std::process::id();
     let mut direct = Direct::attach(now_ns, Process(0), pid, thread_id())?;
     let process = direct.first_process(pid, &[])?;
-    direct.detach();
-    let memory = to_read(region).ok().map(|memory| (Arc::new(memory), layout));
     let sessions = Sessions::begin(say);
     for &node in dead {
-        // Nothing is open for it here yet.
-        sessions.bury(node, epoch);
+        sessions.fence(node, epoch);
+        // What an agent before this one has kept open for it.
+        direct.end_holds(|_, hold| is_dead(hold, node, epoch));
     }
+    direct.detach();
+    let memory = to_read(region).ok().map(|memory| (Arc::new(memory), layout));
     for thread in start(listener, Arc::new(sessions), process, memory) {
         // One that ends has said why.
         let _ = thread.join();

@@ -21,7 +21,6 @@ use husk_wire::{
 
 use crate::CALL_BYTES_MAX;
 use crate::agent::Agent;
-use crate::bytes::NUMBERS_END;
 use crate::plain::Plain;
 use crate::serve::{now_ns, reply_to, start};
 use crate::sessions::Sessions;
@@ -106,6 +105,13 @@ impl Desk {
         decode_reply::<M>(&header, &body).expect("of this kind").map(drop)
     }
 
+    /// How many files are open for other nodes.
+    fn holds(&mut self) -> usize {
+        let mut count = 0;
+        self.agent.direct().each_hold(&mut |_, _| count += 1);
+        count
+    }
+
     /// An honest request is answered.
     fn goes_on(&mut self) {
         let asked = walk(self.root, &[]);
@@ -119,7 +125,9 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        self.agent.direct().detach();
+        let direct = self.agent.direct();
+        direct.end_holds(|_, _| true);
+        direct.detach();
     }
 }
 
@@ -228,16 +236,16 @@ fn what_a_node_holds_is_its_own_and_falls_with_it_and_what_it_asks_when_dead_is_
     let grants = [hold];
     let back = request::Return { grants: List::new(&grants).expect("one") };
     desk.asked::<message::Return>(2, &back).expect("harmless");
-    assert_eq!(desk.agent.sessions.count(), 1, "another node does not give it back");
+    assert_eq!(desk.holds(), 1, "another node does not give it back");
     let (none, dead) = ([], [1]);
     let members = List::new(&none).expect("none");
     let death = request::Epoch { epoch: 1, members, dead: List::new(&dead).expect("one") };
     let told = whole::<message::Epoch>(2, 0, &death);
     let status = desk.raw(&told, false).expect("an answer").0.status;
     assert_eq!(Failure::of(status), Some(Failure::Protocol), "not who has started the agent");
-    assert_eq!(desk.agent.sessions.count(), 1);
+    assert_eq!(desk.holds(), 1);
     assert_eq!(desk.raw(&told, true).expect("an answer").0.status, 0);
-    assert_eq!(desk.agent.sessions.count(), 0);
+    assert_eq!(desk.holds(), 0);
     assert_eq!(desk.agent.direct().usage().inodes_free, before.inodes_free, "its file is gone");
     let asked = walk(desk.root, &[]);
     assert_eq!(desk.asked::<message::Walk>(1, &asked), Err(Failure::Fenced));
@@ -313,11 +321,11 @@ fn what_was_opened_for_a_process_that_has_gone_before_its_answer_is_let_go_of() 
     let (device, target, flags, own) = (0, None, 2, None);
     let create = request::Create { spot, mode, device, target, flags, open, own, caller };
     // It is killed: its connection waits in the queue, and nobody is at the other end.
-    drop(connected(&path, &whole::<message::Create>(1, 0, &create)));
-    let sessions = Arc::new(Sessions::begin(|_| {}));
-    let held = sessions.hold(&Header::new(Kind::Walk, Role::Request), NUMBERS_END);
+    drop(connected(&path, &whole::<message::Create>(3, 0, &create)));
+    let mut direct = attach(process);
+    let free = direct.usage().inodes_free;
     // They end with the process.
-    let _threads = start(socket, sessions.clone(), process, None);
+    let _threads = start(socket, Arc::new(Sessions::begin(|_| {})), process, None);
     let names = [spot.name];
     let (seen, bytes) = (whole::<message::Walk>(1, 0, &walk(root, &names)), path.as_os_str());
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(bytes);
@@ -326,10 +334,16 @@ fn what_was_opened_for_a_process_that_has_gone_before_its_answer_is_let_go_of() 
         let length = husk_link::call(bytes, [&seen, &[]], &mut room, 30).expect("answered");
         Header::split(&room[..length]).expect("sound").0.status == 0
     };
-    while !is_there() || sessions.made() != held + 1 || sessions.count() != 1 {
-        assert!(Instant::now() < end, "{} are open", sessions.count());
+    while !is_there() {
+        assert!(Instant::now() < end, "it is not made");
         std::thread::yield_now();
     }
+    direct.unlink(&everything(), root, spot.name.bytes()).expect("it is there");
+    while direct.usage().inodes_free != free {
+        assert!(Instant::now() < end, "it is still open");
+        std::thread::yield_now();
+    }
+    direct.detach();
     drop(turn);
     let _ = std::fs::remove_file(&path);
 }

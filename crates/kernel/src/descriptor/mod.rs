@@ -18,6 +18,8 @@
 //!    a thread that comes late to a closed description locks harmlessly and then finds it gone.
 
 pub mod flight;
+#[cfg(feature = "answers")]
+pub mod holds;
 pub mod hosts;
 pub mod open;
 #[cfg(feature = "answers")]

@@ -40,7 +40,6 @@ impl World {
             Event::StartAgent => self.start_agent(),
             Event::BuryAgents => {
                 self.home.bury_agents();
-                self.tree.bury_agents();
                 return self.is_sound();
             }
             Event::TellDeaths => self.tell_deaths(),
@@ -96,7 +95,7 @@ impl World {
         for (&node, &epoch) in &self.dead {
             self.fired.add(Site::DeathsTold);
             self.home.knows_dead(node, epoch);
-            self.tree.fence(node, epoch);
+            self.tree.bury(node, epoch);
         }
         if !self.dead.is_empty() {
             self.later(TOLD_AGAIN_US, Event::TellDeaths);

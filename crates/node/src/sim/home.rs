@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use husk_carrier::{CACHE_ADDRESS, Direct, Layout, STATE_ADDRESS, check, scratch_words};
+use husk_carrier::{CACHE_ADDRESS, Direct, Hold, Layout, STATE_ADDRESS, check, scratch_words};
 use husk_client::{Buffers, Client};
 use husk_proto::descriptor::{Descriptors as _, Slot};
 use husk_proto::fs::{Credentials, Fs as _, Imported, Kind};
@@ -19,6 +19,7 @@ use super::dice::LETTERS;
 use super::tree::line;
 use crate::CALL_BYTES_MAX;
 use crate::agent::{Agent, object, told};
+use crate::holds::is_dead;
 use crate::plain::Plain;
 use crate::planted::planted;
 use crate::serve::reply_to;
@@ -138,6 +139,9 @@ impl Home {
         let pid = self.next_pid;
         let process = self.boss.first_process(pid, &[]).expect("a record");
         let sessions = Arc::new(Sessions::begin(|_| {}));
+        if planted!(HoldsDieWithAgent) {
+            self.boss.end_holds(|_, _| true);
+        }
         let threads = (0..THREADS as u32).map(|n| {
             let direct = Direct::attach(clock, process, pid, pid + n).expect("attached");
             let buffers = Box::into_raw(Box::new(Buffers::new()));
@@ -168,7 +172,8 @@ impl Home {
     /// It knows that a node is dead, before it serves.
     pub fn knows_dead(&mut self, node: u16, epoch: u32) {
         if let Some(running) = self.running.as_ref().filter(|_| !planted!(DeathsForgotten)) {
-            running.sessions.bury(node, epoch);
+            running.sessions.fence(node, epoch);
+            self.boss.end_holds(|_, hold| is_dead(hold, node, epoch) && !planted!(DeathKeepsHolds));
         }
     }
 
@@ -265,7 +270,19 @@ impl Home {
 
     /// How many files are open for other nodes.
     pub fn holds(&self) -> usize {
-        self.running.as_ref().map_or(0, |running| running.sessions.count())
+        self.holds_of(|_| true).len()
+    }
+
+    /// The holds that fit.
+    pub fn holds_of(&self, fits: impl Fn(&Hold) -> bool) -> Vec<u64> {
+        let mut found = Vec::new();
+        self.boss.each_hold(&mut |name, hold| found.extend(fits(&hold).then_some(name)));
+        found
+    }
+
+    /// Ends all holds.
+    pub fn end_holds(&mut self) {
+        self.boss.end_holds(|_, _| true);
     }
 
     /// What the structure check finds.

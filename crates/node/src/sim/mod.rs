@@ -17,6 +17,7 @@ mod asks;
 mod deaths;
 mod dice;
 mod faults;
+mod held;
 mod home;
 mod offsets;
 mod own_process;

@@ -36,7 +36,12 @@ const RULES: [(&str, Kept); 19] = [
     ("bytes go home before their promise ends", NotYet(NO_COPIES)),
     (
         "unlinked files live as long as somebody has them open, and no longer",
-        Here(&[Bug::DeathKeepsHolds, Bug::UnheardHoldKept, Bug::FirstTryKept]),
+        Here(&[
+            Bug::DeathKeepsHolds,
+            Bug::UnheardHoldKept,
+            Bug::FirstTryKept,
+            Bug::HoldsDieWithAgent,
+        ]),
     ),
     (
         "what may not be done twice is done once, and its own answer is heard",

@@ -9,6 +9,7 @@ use super::faults::{HELD_UP_US, Site};
 use super::home::THREADS;
 use super::play::{Number, Taken, World};
 use super::tree::{Made, Tree, Who};
+use crate::holds::is_of;
 
 /// Between two comparisons of the whole tree, in answers.
 const COMPARED: u64 = 64;
@@ -187,14 +188,32 @@ impl World {
         self.connection_ended(asker, header.sequence);
         self.kill_agent();
         self.home.bury_agents();
-        self.tree.bury_agents();
+        self.settle_holds(&header, &ask, made);
         new.agent_died();
-        new.bury_agents();
         if let Err(why) = self.compare() {
             let with = record.map_or("without a record", |_| "with a record");
             self.is_half(&ask, &new).map_err(|half| format!("{half} {with}: {why}"))?;
         }
         self.is_sound().map_err(|why| format!("{} was done in part: {why}", ask.line()))
+    }
+
+    /// Of what it was asked to open or give back, some may have been.
+    fn settle_holds(&mut self, header: &Header, ask: &Ask, made: Option<Made>) {
+        let opened = match (ask, made) {
+            (Ask::Open(object, _), _) => Some(*object),
+            (_, Some(Made::Whole(object))) => object,
+            _ => None,
+        };
+        if let Some(object) = opened {
+            let holds = self.home.holds_of(|hold| is_of(hold, header));
+            self.tree.settle(Who::from(header), object, &holds);
+            self.unread.extend(holds);
+        }
+        if let Ask::Return(numbers) = ask {
+            let left = self.home.holds_of(|hold| hold.node == header.source);
+            let gone = numbers.iter().filter(|number| !left.contains(number));
+            gone.for_each(|number| self.tree.close(header.source, *number));
+        }
     }
 
     /// It was made before. Of a write, more is written now; `new`: all of it.
@@ -261,8 +280,9 @@ impl World {
         }
         self.home.kill_agent();
         self.home.bury_agents();
-        self.tree.bury_agents();
         self.is_sound()?;
+        self.home.end_holds();
+        self.tree.end_holds();
         self.home.clear();
         let (room, right) = (self.home.room_left(), self.home.room);
         if room != right {

@@ -82,7 +82,8 @@ impl World {
         let good = Ask::Walk(root, Some(LETTER)).message(header);
         let sent = |ask: Ask, right| Strange { bytes: ask.message(header), right };
         let over = self.dead.iter().next().map(|(node, epoch)| (*node, *epoch));
-        match self.dice.below(6) {
+        let of_another = self.tree.held_by_another(source);
+        match self.dice.below(7) {
             0 => broken(&mut self.dice, &good),
             1 => {
                 let right = Right::Broken;
@@ -118,7 +119,10 @@ impl World {
                     false => sent(Ask::Walk(root, None), Right::Harmless),
                 }
             }
-            4 => sent(nowhere(&mut self.dice, root), Right::Fails(Failure::Gone)),
+            4 if of_another.is_some() => {
+                sent(Ask::Return(of_another.into_iter().collect()), Right::Harmless)
+            }
+            5 => sent(nowhere(&mut self.dice, root), Right::Fails(Failure::Gone)),
             _ => sent(beyond(&mut self.dice, root), Right::FailsSomehow),
         }
     }

@@ -51,6 +51,7 @@ fn changes(root: Object, d: Object, f: Object) -> Vec<Ask> {
         Ask::Rename(root, b'f', root, b'd', 2),
         Ask::SetMode(f, 0o600),
         Ask::Truncate(f, 5),
+        Ask::Open(f, BOTH),
         Ask::Open(f, BOTH | TRUNCATE),
         Ask::Write(f, 0, vec![b'y'; 20_000]),
         Ask::Write(f, AT_END, vec![b'z'; 9000]),

@@ -60,13 +60,12 @@ struct Thing {
     removed: bool,
 }
 
-/// A file that is open for a life of a node, in the table of one of the agents.
+/// A file that is open for a life of a node, whoever serves.
 #[derive(Clone, PartialEq, Debug)]
 struct Hold {
     node: u16,
     epoch: u32,
     request: u32,
-    agent: u32,
     object: Object,
 }
 
@@ -134,14 +133,19 @@ impl Tree {
         Ok(Heard::Facts(self.facts(object), None, None))
     }
 
-    /// How many files the agent has open for others.
+    /// How many files are open for others.
     pub fn holds(&self) -> usize {
-        self.holds.values().filter(|hold| hold.agent == self.agent).count()
+        self.holds.len()
     }
 
-    /// All that are open, with the agents' that are dead.
+    /// All that are open.
     pub fn all_holds(&self) -> impl Iterator<Item = u64> {
         self.holds.keys().copied()
+    }
+
+    /// What is open for another node than this one.
+    pub fn held_by_another(&self, node: u16) -> Option<u64> {
+        self.holds.iter().find(|(_, hold)| hold.node != node).map(|(number, _)| *number)
     }
 
     fn close_where(&mut self, which: impl Fn(&Hold) -> bool) {
@@ -152,7 +156,7 @@ impl Tree {
         }
     }
 
-    /// The agent has died: the next one knows of nothing that was open.
+    /// The agent has died.
     pub fn agent_died(&mut self) {
         self.agent += 1;
     }
@@ -168,22 +172,41 @@ impl Tree {
     }
 
     /// What a node asks before this epoch is not done.
-    pub fn fence(&mut self, node: u16, epoch: u32) {
+    fn fence(&mut self, node: u16, epoch: u32) {
         let known = self.epochs.entry(node).or_default();
         *known = epoch.max(*known);
     }
 
-    /// What dead agents had open is closed.
-    pub fn bury_agents(&mut self) {
-        let now = self.agent;
-        self.close_where(|hold| hold.agent < now);
+    /// All that is open is closed.
+    pub fn end_holds(&mut self) {
+        self.close_where(|_| true);
+    }
+
+    /// The agent has died over a request that opens this object: these are its holds.
+    pub fn settle(&mut self, who: Who, object: Object, numbers: &[u64]) {
+        let of = (who.node, who.epoch, who.request);
+        for &number in numbers {
+            if !self.holds.contains_key(&number) {
+                self.hold(Who { again: false, ..who }, object, Some(number));
+            }
+        }
+        let its = |hold: &&Hold| (hold.node, hold.epoch, hold.request) == of;
+        let gone =
+            self.holds.iter().filter(|(number, hold)| its(hold) && !numbers.contains(number));
+        for number in gone.map(|(number, _)| *number).collect::<Vec<u64>>() {
+            self.close(who.node, number);
+        }
+    }
+
+    /// A node is dead, and one of its number would have this epoch.
+    pub fn bury(&mut self, node: u16, epoch: u32) {
+        self.fence(node, epoch);
+        self.close_where(|hold| hold.node == node && hold.epoch < epoch);
     }
 
     /// A node does not need one any more.
     pub fn close(&mut self, node: u16, number: u64) {
-        let now = self.agent;
-        let known = self.holds.get(&number);
-        if known.is_some_and(|hold| hold.node == node && hold.agent == now) {
+        if self.holds.get(&number).is_some_and(|hold| hold.node == node) {
             let hold = self.holds.remove(&number).expect("it is there");
             self.drop_if_free(hold.object);
         }
@@ -200,9 +223,9 @@ impl Tree {
     fn hold(&mut self, who: Who, object: Object, number: Option<u64>) -> Option<u64> {
         if let Some(number) = number {
             assert!(self.held.insert(number), "the home gave hold {number} twice");
-            let (Who { node, epoch, request, .. }, agent) = (who, self.agent);
+            let Who { node, epoch, request, .. } = who;
             let first = self.first_try(who);
-            self.holds.insert(number, Hold { node, epoch, request, agent, object });
+            self.holds.insert(number, Hold { node, epoch, request, object });
             first.into_iter().for_each(|number| self.close(node, number));
         }
         // Without one, what was to be told is `Some`, too.
@@ -253,11 +276,7 @@ impl Tree {
             }
             Ask::Dead(dead, epoch) => {
                 for node in dead {
-                    self.fence(*node, *epoch);
-                    let now = self.agent;
-                    self.close_where(|hold| {
-                        hold.agent == now && hold.node == *node && hold.epoch < *epoch
-                    });
+                    self.bury(*node, *epoch);
                 }
                 Ok(Heard::Nothing)
             }

@@ -44,7 +44,7 @@ impl Tree {
     pub(super) fn first_try(&self, who: Who) -> Vec<u64> {
         let is_its = |hold: &Hold| {
             let of = (hold.node, hold.epoch, hold.request);
-            who.again && hold.agent == self.agent && of == (who.node, who.epoch, who.request)
+            who.again && of == (who.node, who.epoch, who.request)
         };
         self.holds.iter().filter(|(_, hold)| is_its(hold)).map(|(number, _)| *number).collect()
     }

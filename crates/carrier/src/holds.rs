@@ -1,0 +1,35 @@
+//! Who serves other nodes keeps files open for them, whoever serves them next.
+
+use husk_kernel::descriptor::holds;
+use husk_proto::{Files, Result};
+
+pub use husk_kernel::descriptor::holds::Hold;
+
+use crate::Direct;
+
+impl Direct {
+    /// What is open under `fd` of a table is kept open by a hold in its place: the name of that.
+    pub fn take_hold(&mut self, files: Files, fd: u32, hold: Hold) -> Result<u64> {
+        holds::take(&self.kernel, files, fd, hold)
+    }
+
+    /// Ends the hold of that name, if it fits: whether it was there.
+    pub fn end_hold(&mut self, hold: u64, fits: impl Fn(&Hold) -> bool) -> Result<bool> {
+        holds::end(&self.kernel, hold, fits)
+    }
+
+    /// Ends all holds whose name and facts fit.
+    pub fn end_holds(&mut self, fits: impl Fn(u64, &Hold) -> bool) {
+        holds::each(&self.kernel, &mut |name, hold| {
+            if fits(name, &hold) {
+                // What cannot be ended now is there when this is asked for again.
+                let _ = holds::end(&self.kernel, name, |hold| fits(name, hold));
+            }
+        });
+    }
+
+    /// Calls `emit` with the name of each hold.
+    pub fn each_hold(&self, emit: &mut dyn FnMut(u64, Hold)) {
+        holds::each(&self.kernel, emit);
+    }
+}

@@ -1,0 +1,123 @@
+//! Holds: open-file descriptions that who serves other nodes keeps open for them.
+//!
+//! ```text
+//!   record  0 lock   1 generation:32 tag:32   2 epoch:32 node:32   3 request:32 description:32
+//!           4 process of the asker
+//!   opened for a request ─► a number in the table of the agent ── `take` ──► a hold
+//!   the asker gives it back, or its node is dead ── `end` ──► the description is let go of
+//! ```
+//!
+//! A hold is in no table, so the next agent finds it when the one that took it was killed.
+//!
+//! Invariants
+//! 1. A hold is one of the references of its description. It takes the place of a number in one
+//!    transaction, so that it and the number are never both there, and never both gone.
+//! 2. Its name is its record and the generation of that: no two holds ever have the same one.
+//! 3. Holds are found by looking at all records, and are locked before they are believed: the tag
+//!    is taken back with the transaction that fails.
+
+use husk_proto::{Errno, Files, Result};
+use husk_region::observe::kill;
+use husk_region::{RECORD, Region};
+
+use crate::descriptor::open::{self, TAG};
+use crate::state::{fd_table, high, low, pair, tag};
+use crate::{Kernel, no_room};
+
+const ASKER: u32 = 2;
+const TARGET: u32 = 3;
+const PROCESS: u32 = 4;
+
+/// For whom a description is kept open, and which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hold {
+    /// The node.
+    pub node: u16,
+    /// Which life of it.
+    pub epoch: u32,
+    /// The request that it was opened for.
+    pub request: u32,
+    /// The process that has asked.
+    pub process: u32,
+}
+
+/// The name of the hold in a record.
+fn name(region: &Region, number: u32) -> u64 {
+    let generation = high(region.load(open::cell(region, number).word(TAG)));
+    // A mutant: names come again.
+    pair(if kill::mutant() == 82 { 0 } else { generation }, number)
+}
+
+/// The hold in a record, and its description.
+fn at(region: &Region, number: u32) -> Option<(Hold, u32)> {
+    let cell = open::cell(region, number);
+    if low(region.load(cell.word(TAG))) != tag::HOLD {
+        return None;
+    }
+    let [asker, target, process] =
+        [ASKER, TARGET, PROCESS].map(|word| region.load(cell.word(word)));
+    let (node, epoch, request) = (low(asker) as u16, high(asker), high(target));
+    Some((Hold { node, epoch, request, process: process as u32 }, low(target)))
+}
+
+/// What is open under `fd` of a table is kept open by a hold in its place: the name of that.
+pub fn take(kernel: &Kernel, files: Files, fd: u32, hold: Hold) -> Result<u64> {
+    let taken = kernel.run(|txn| {
+        let table = fd_table::lock(txn, files)?;
+        let description = high(fd_table::husk(txn, table, fd)?);
+        let number = txn.allocate(RECORD)?;
+        let cell = open::cell(txn.region, number);
+        txn.lock(cell)?;
+        txn.init(cell.word(ASKER), pair(hold.epoch, hold.node.into()));
+        txn.init(cell.word(TARGET), pair(hold.request, description));
+        txn.init(cell.word(PROCESS), hold.process.into());
+        let generation = high(txn.get(cell.word(TAG)));
+        txn.set(cell.word(TAG), pair(generation, tag::HOLD));
+        fd_table::put(txn, table, fd, 0)?;
+        Ok(number)
+    });
+    let number = taken.map_err(no_room(Errno::ENFILE))?;
+    Ok(name(&kernel.session.region, number))
+}
+
+/// Ends the hold of that name, if it fits; false: there is none, or another one.
+pub fn end(kernel: &Kernel, hold: u64, fits: impl Fn(&Hold) -> bool) -> Result<bool> {
+    let (region, number) = (&kernel.session.region, low(hold));
+    if number == 0 || number >= kernel.session.never_used(RECORD) {
+        return Ok(false);
+    }
+    let Some((_, description)) = at(region, number).filter(|found| fits(&found.0)) else {
+        return Ok(false);
+    };
+    open::drop_locks(kernel, description)?;
+    open::wake_after(kernel, fd_table::husk_entry(description, false), || {
+        kernel.run(|txn| {
+            let cell = open::cell(txn.region, number);
+            txn.lock(cell)?;
+            let found = at(txn.region, number).filter(|found| fits(&found.0));
+            let Some((_, description)) = found.filter(|_| name(txn.region, number) == hold) else {
+                return Ok(false);
+            };
+            let generation = high(txn.get(cell.word(TAG)));
+            txn.set(cell.word(TAG), pair(generation.wrapping_add(1), 0));
+            txn.free(RECORD, number);
+            open::release(txn, description)?;
+            Ok(true)
+        })
+    })
+}
+
+/// Calls `emit` with the name of each hold.
+pub fn each(kernel: &Kernel, emit: &mut dyn FnMut(u64, Hold)) {
+    let region = &kernel.session.region;
+    for number in 1..kernel.session.never_used(RECORD) {
+        if let Some((hold, _)) = at(region, number) {
+            emit(name(region, number), hold);
+        }
+    }
+}
+
+/// The description that a record holds, for the checker.
+pub(crate) fn held(region: &Region, number: u32) -> Option<u32> {
+    at(region, number).map(|(_, description)| description)
+}
