@@ -139,3 +139,52 @@ fn who_reads_beside_a_host_that_replaces_files_sees_one_version_of_each() {
         assert!(left == version(name, number), "{name}");
     }
 }
+
+/// Says each event of the directory `sub`, which it never lists.
+const WATCHER: &str = "
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+queue = libc.inotify_init1(0)
+assert libc.inotify_add_watch(queue, b'sub', 0x3c6) > 0
+print('ready', flush=True)
+while True:
+    events = os.read(queue, 4096)
+    while events:
+        _, mask, _, length = struct.unpack('iIII', events[:16])
+        name = events[16:16 + length].rstrip(b'\\0').decode()
+        events = events[16 + length:]
+        print('%x' % mask, name, flush=True)
+        if name == 'last': sys.exit()
+";
+
+/// Create, modify, attrib: as Linux says them, and nothing of the directory itself.
+#[test]
+fn what_the_host_changes_in_a_directory_that_is_only_watched_is_told() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("watched");
+    let sub = images.work.join("sub");
+    fs::create_dir(&sub).expect("a directory");
+    fs::write(sub.join("file"), "1").expect("a file");
+    images.up("ci");
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let mut command = images.command(husk, &["exec", "ci", "--", "python3", "-c", WATCHER]);
+    let mut watcher = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut said = BufReader::new(watcher.stdout.take().expect("its output")).lines();
+    let mut next = || said.next().expect("a line").expect("text");
+    assert_eq!(next(), "ready");
+    let mut followed = follow(&images);
+    fs::write(sub.join("came"), "new").expect("a file");
+    assert_eq!(next(), "100 came");
+    fs::write(sub.join("file"), "longer").expect("a file");
+    assert_eq!(next(), "2 file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(sub.join("file"), mode).expect("a mode");
+    assert_eq!(next(), "4 file");
+    fs::write(sub.join("last"), "").expect("a file");
+    assert_eq!(next(), "100 last");
+    assert!(watcher.wait().expect("it ends").success());
+    assert_eq!(images.down("ci"), "");
+    assert!(followed.wait().expect("it ends").success());
+}

@@ -141,6 +141,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 return Err(Errno::ENOTDIR);
             }
             client.permit(&step, want::READ)?;
+            if step.unlisted {
+                // Changes of the host are told only of names that the image knows. Where it has no
+                // room for them, the changes of its programs are told all the same.
+                let _ = client.import(step.inode);
+            }
             let marked = instance.filter(|&instance| client.services.watch_marker(instance) != 0);
             match marked {
                 Some(instance) => {

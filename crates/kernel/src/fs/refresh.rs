@@ -47,6 +47,7 @@ pub fn renew(
         if !is_the_hosts(txn, inode.number) || kind != bits_of(found.kind) {
             return Ok(false);
         }
+        let shown = (rights(txn, cell), content(txn, cell));
         let base = take_attributes(txn, inode.number, kind, found)?;
         if kind == ino::SYMLINK {
             let old = low(txn.get(cell.word(ino::ROOT)));
@@ -56,14 +57,20 @@ pub fn renew(
             text::release(txn, old);
         }
         let origin = low(txn.get(cell.word(ino::ORIGIN)));
-        if kind == ino::FILE && !overlay::is_of(txn.region, origin, &found.identity)? {
+        let another = !overlay::is_of(txn.region, origin, &found.identity)?;
+        if kind == ino::FILE && another {
             let ident = txn.get(cell.word(ino::IDENT));
             txn.set(cell.word(ino::IDENT), ident | u64::from(ino::REPLACED));
         }
         overlay::renew_origin(txn, origin, found, base, whole_look)?;
-        match kind {
-            ino::FILE => post::of_file(txn, inode.number, IN_MODIFY)?,
-            _ => post::of_file(txn, inode.number, IN_ATTRIB)?,
+        let directory = kind == ino::DIRECTORY;
+        let modified = kind == ino::FILE && (another || content(txn, cell) != shown.1);
+        if modified {
+            post::of_file(txn, inode.number, IN_MODIFY)?;
+        }
+        // Names that come and go change the times of a directory, which Linux does not tell.
+        if rights(txn, cell) != shown.0 || !directory && !modified {
+            post::of_file(txn, inode.number, IN_ATTRIB)?;
         }
         Ok(true)
     })
@@ -116,6 +123,11 @@ fn take_attributes(
 fn rights(txn: &Txn<'_>, cell: Cell) -> Rights {
     let owner = txn.get(cell.word(ino::OWNER));
     (low(txn.get(cell.word(ino::IDENT))) & 0o7777, high(owner), low(owner))
+}
+
+/// Length and time of the last change of bytes, of a file.
+fn content(txn: &Txn<'_>, cell: Cell) -> (u64, u64) {
+    (txn.get(cell.word(ino::SIZE)), txn.get(cell.word(ino::MTIME)))
 }
 
 fn set_rights(txn: &mut Txn<'_>, cell: Cell, (mode, uid, gid): Rights) {
