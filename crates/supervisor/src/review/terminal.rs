@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -70,6 +70,11 @@ impl Terminal {
     }
 }
 
+/// Stops this process as Ctrl-Z does, so that its shell says 148; returns once it is continued.
+fn stop() {
+    husk_host::end::stop_by(Signal::SIGTSTP as i32);
+}
+
 /// A terminal at which somebody is asked now.
 pub struct Desk<'a> {
     terminal: &'a Terminal,
@@ -90,7 +95,7 @@ impl<'a> Desk<'a> {
                 Wish::End => return true,
                 Wish::Stop => {
                     // Returns once somebody has continued us.
-                    let _ = raise(Signal::SIGSTOP);
+                    stop();
                     self.say(question);
                 }
             }
@@ -110,7 +115,7 @@ impl<'a> Desk<'a> {
             match waitpid(pid, Some(WaitPidFlag::WUNTRACED)) {
                 Ok(WaitStatus::Stopped(..)) => {
                     // One job: it is stopped and continued as a whole.
-                    let _ = raise(Signal::SIGSTOP);
+                    stop();
                     let _ = kill(pid, Signal::SIGCONT);
                 }
                 Err(nix::Error::EINTR) => {}
