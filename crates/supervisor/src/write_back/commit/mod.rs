@@ -46,6 +46,7 @@ use self::make::{Kept, LOST, Loss, Made, Maker, TAKEN};
 use self::steps::Prepared;
 use super::git::lock;
 use super::host;
+use super::host::There;
 use super::host::below::Below;
 use super::host::beneath::{Beneath, Glance, Object as Which, lacks_flag};
 use super::host::extended;
@@ -396,7 +397,7 @@ impl<S: Source> Commit<'_, S> {
         let Some(aside) = self.keep_aside(made, target) else {
             return Err(io::Error::other(what));
         };
-        let there = self.beneath.identity(target).is_ok_and(|found| found.is_some());
+        let there = There::at(self.beneath, target, &aside);
         let kept = host::beside_in_words(&aside, target, there);
         let conflict = format!("{} {what}: the image's is {kept}", typed(target));
         self.outcome.conflicts.push(conflict);

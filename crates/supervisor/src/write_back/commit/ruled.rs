@@ -10,6 +10,7 @@ use rustix::fs::RenameFlags;
 use super::Commit;
 use super::make::Made;
 use crate::output::typed::typed;
+use crate::write_back::host::There;
 use crate::write_back::host::beneath::lacks_flag;
 use crate::write_back::plan::derived;
 use crate::write_back::plan::derived::Verdict;
@@ -67,7 +68,8 @@ impl<S: Source> Commit<'_, S> {
         let Some(aside) = aside else {
             return self.give_back(&old.temporary, made.which, target);
         };
-        let kept = host::beside_in_words(&aside, target, true);
+        let there = There::at(self.beneath, target, &aside);
+        let kept = host::beside_in_words(&aside, target, there);
         let newer = "the image's is the newer one and takes its place, the host's is";
         self.outcome.conflicts.push(format!("{} {WHAT}: {newer} {kept}", typed(target)));
         Ok(placed)

@@ -32,8 +32,8 @@ use husk_proto::image::OWN_NAMES as PREFIX;
 use rustix::fs::FileType;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use self::beneath::Beneath;
 use self::beneath::schedule::before;
+use self::beneath::{Beneath, Glance};
 use super::git::lock;
 use super::record::manifest;
 use crate::image::clock;
@@ -206,13 +206,57 @@ pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(new, file)
 }
 
-/// Where one version is, and what to type about there being two; or about it alone, where nothing
-/// is `there` at its path.
-pub fn beside_in_words(aside: &Path, target: &Path, there: bool) -> String {
+/// What is at the path of a version that is beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum There {
+    /// Nothing.
+    Nothing,
+    /// Something that `mv -T` replaces by the other version.
+    File,
+    /// One of both is a directory, which `mv -T` does not replace.
+    Tree,
+}
+
+impl There {
+    /// Of what is there, beside which the other version is, a directory if it is a `tree`.
+    pub fn of(found: Option<&Glance>, tree: bool) -> There {
+        match found {
+            None => There::Nothing,
+            Some(found) if tree || found.directory => There::Tree,
+            Some(_) => There::File,
+        }
+    }
+
+    /// Of what is at two paths.
+    pub fn at(beneath: &Beneath, target: &Path, aside: &Path) -> There {
+        let at = |path| beneath.glance(path).ok().flatten();
+        There::of(at(target).as_ref(), at(aside).is_some_and(|one| one.directory))
+    }
+}
+
+/// Where one version is, and what to type about there being two, or about it alone.
+pub fn beside_in_words(aside: &Path, target: &Path, there: There) -> String {
+    let away = away(aside);
     let (aside, target) = (typed(aside), typed(target));
-    let compare =
-        if there { format!("; compare: diff -r {target} {aside}") } else { String::new() };
-    format!("{aside}{compare}; take it: mv -T {aside} {target}")
+    let take = format!("take it: mv -T {aside} {target}");
+    match there {
+        There::Nothing => format!("{aside}; {take}"),
+        There::File => format!("{aside}; compare: diff -r {target} {aside}; {take}"),
+        There::Tree => format!(
+            "{aside}; compare: diff -r {target} {aside}; take it: mv -T {target} {} && mv -T \
+             {aside} {target}",
+            typed(&away)
+        ),
+    }
+}
+
+/// A name for the host's version of what the image's is `aside`.
+fn away(aside: &Path) -> PathBuf {
+    let name = aside.file_name().unwrap_or_default().as_bytes();
+    let (ours, theirs) = (b"husk-", b"host-");
+    let at = name.windows(ours.len()).rposition(|part| part == ours).unwrap_or(name.len());
+    let rest = name.get(at + ours.len()..).unwrap_or_default();
+    aside.with_file_name(OsStr::from_bytes(&[&name[..at], theirs, rest].concat()))
 }
 
 /// What to type for an object that is `found` at `path` to have the `wanted` attributes of the
@@ -280,6 +324,33 @@ mod tests {
         assert!(!is_leftover(OsStr::new(&format!(".husk-tmp-{:x}-4294967294-1", here + 1))));
         assert!(!is_leftover(OsStr::new(".husk-tmp-")));
         assert!(!is_leftover(OsStr::new("husk")));
+    }
+
+    /// `mv -T` does not replace a directory that has something in it, nor one kind by another.
+    #[test]
+    fn what_is_advised_of_two_versions_can_be_typed_whatever_they_are() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        for (n, (ours, theirs)) in
+            [(false, false), (true, true), (true, false), (false, true)].into_iter().enumerate()
+        {
+            let (target, aside) = (at(&format!("t {n}")), at(&format!("t {n}.husk-77")));
+            for (path, tree, text) in [(&target, theirs, "host"), (&aside, ours, "image")] {
+                let file = if tree { path.join("in") } else { path.clone() };
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+            let there = if ours || theirs { There::Tree } else { There::File };
+            let told = beside_in_words(&aside, &target, there);
+            let (_, command) = told.split_once("take it: ").unwrap();
+            let status = std::process::Command::new("sh").arg("-c").arg(command).status();
+            assert!(status.unwrap().success(), "{command}");
+            let found = fs::read_to_string(if ours { target.join("in") } else { target });
+            assert_eq!(found.unwrap(), "image", "{command}");
+            if ours || theirs {
+                assert!(at(&format!("t {n}.host-77")).exists(), "{command}");
+            }
+        }
     }
 
     #[test]

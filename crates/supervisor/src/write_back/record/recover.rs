@@ -26,6 +26,7 @@ use crate::run::request::reason;
 use crate::write_back::commit::grow;
 use crate::write_back::git::lock;
 use crate::write_back::host;
+use crate::write_back::host::There;
 use crate::write_back::host::below::Below;
 use crate::write_back::host::beneath::held::Held;
 use crate::write_back::host::beneath::{Beneath, Glance, lacks_flag, set_len, sync, write_all_at};
@@ -459,7 +460,8 @@ impl<'a> Recovery<'a> {
     /// Somebody else has the name by now.
     fn lay_beside(&mut self, temporary: &Path, target: &Path) -> io::Result<bool> {
         let aside = self.name_beside(temporary, target)?;
-        let kept = host::beside_in_words(&aside, target, true);
+        let there = There::at(&self.beneath, target, &aside);
+        let kept = host::beside_in_words(&aside, target, there);
         Err(io::Error::other(format!("it was changed meanwhile, the image's is {kept}")))
     }
 
@@ -614,7 +616,8 @@ impl<'a> Recovery<'a> {
         match self.beneath.rename(temporary, path, RenameFlags::NOREPLACE) {
             Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => {
                 let aside = self.name_beside(temporary, path)?;
-                let kept = host::beside_in_words(&aside, path, true);
+                let there = There::at(&self.beneath, path, &aside);
+                let kept = host::beside_in_words(&aside, path, there);
                 Err(io::Error::other(format!("it was made anew meanwhile, the old one is {kept}")))
             }
             other => other.map(|()| true),

@@ -8,6 +8,7 @@ use husk_proto::Inode;
 use husk_proto::fs::HostIdentity;
 
 use super::Scan;
+use crate::write_back::host::There;
 use crate::write_back::host::beneath::Glance;
 use crate::write_back::host::content;
 use crate::write_back::plan::derived;
@@ -37,7 +38,9 @@ impl<S: Source> Scan<'_, S> {
             Err(problem) => Some(crate::write_back::reason(problem)),
             Ok(found) => self.trouble(&target, *found, expected),
         };
-        let found = found.ok().flatten().map(|found| found.identity);
+        let found = found.ok().flatten();
+        let there = There::of(found.as_ref(), put.object.is_tree());
+        let found = found.map(|found| found.identity);
         let status = found.map(|found| found.changed_ns);
         let untouched = |expected: &HostIdentity| status == Some(expected.changed_ns);
         let known = expected.filter(|one| trouble.is_none() && !untouched(one));
@@ -67,7 +70,7 @@ impl<S: Source> Scan<'_, S> {
                     let new = self.lay_beside(&mut put, &aside);
                     // Of a rule is told once.
                     if new || rule.is_none() {
-                        let kept = host::beside_in_words(&aside, &target, found.is_some());
+                        let kept = host::beside_in_words(&aside, &target, there);
                         let words = format!("the image's is {kept}");
                         self.conflict(&target, Wanted::Object, &trouble, &words);
                     }
@@ -101,7 +104,7 @@ impl<S: Source> Scan<'_, S> {
         let Ok(Some(found)) = self.beneath.found(target) else { return };
         let kept = format!(
             "the image's is the newer one and takes its place, the host's is {}",
-            host::beside_in_words(&aside, target, true)
+            host::beside_in_words(&aside, target, There::File)
         );
         self.conflict(target, Wanted::Object, trouble, &kept);
         let mut attributes = put.object.attributes;

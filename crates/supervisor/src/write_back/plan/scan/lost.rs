@@ -45,8 +45,8 @@ impl<S: Source> Scan<'_, S> {
             }
             return Ok(());
         };
-        let there = self.is_there(path);
-        let is_made_again = !there && self.are_new(&children, path);
+        let there = self.beneath.glance(path).ok().flatten();
+        let is_made_again = there.is_none() && self.are_new(&children, path);
         let object = self.made_of(dir, attributes, Content::Tree(children))?;
         let directory = parent.to_owned();
         if is_made_again {
@@ -56,7 +56,7 @@ impl<S: Source> Scan<'_, S> {
             return Ok(());
         }
         let name = aside.file_name().unwrap_or_default().to_owned();
-        let kept = host::beside_in_words(&aside, path, there);
+        let kept = host::beside_in_words(&aside, path, host::There::of(there.as_ref(), true));
         let outcome = format!("what the image changed in it is {kept}");
         self.conflict(path, Wanted::Object, what, &outcome);
         let known = self.ledger.here(&aside).map(|known| known.identity);
