@@ -33,6 +33,7 @@ pub(crate) mod killed;
 mod leftovers;
 mod many;
 mod merged;
+pub(crate) mod moved;
 mod power;
 mod recovered;
 mod swapped;

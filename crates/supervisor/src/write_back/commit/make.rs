@@ -25,6 +25,7 @@ use husk_proto::{Errno, Inode};
 use super::grow::{Growing, Tail};
 use super::small::{Small, Waiting};
 use crate::output::progress::Progress;
+use crate::output::typed::typed;
 use crate::write_back::host::beneath;
 use crate::write_back::host::beneath::held::Held;
 use crate::write_back::host::beneath::{Beneath, object_of};
@@ -507,9 +508,16 @@ impl<'a, S: Source> Maker<'a, S> {
     fn put_off(&mut self, object: &Object, shown: &Path, problem: &io::Error) {
         self.withhold_all(object);
         let gone = [Errno::ESTALE.0, Errno::ENOENT.0];
-        let busy = problem.to_string() == STILL_CHANGING
-            || problem.raw_os_error().is_some_and(|errno| gone.contains(&errno));
-        match busy {
+        let gone = problem.raw_os_error().is_some_and(|errno| gone.contains(&errno));
+        let of_host = match &object.content {
+            Content::Host(origin) | Content::HostTree(origin) => Some(origin),
+            _ => None,
+        };
+        if let Some(origin) = of_host.filter(|_| gone) {
+            let line = format!("{}: {}", shown.display(), moved_away(origin, shown));
+            return self.outcome.failures.push(line);
+        }
+        match gone || problem.to_string() == STILL_CHANGING {
             true => self.outcome.busy.push(format!("{}: {STILL_CHANGING}", shown.display())),
             false => {
                 let why = crate::write_back::reason(problem);
@@ -663,6 +671,15 @@ impl<'a, S: Source> Maker<'a, S> {
         }
         self.beneath.hold(path)
     }
+}
+
+/// What is said of what the image has moved from `origin` to `shown`, and its bytes are not there.
+fn moved_away(origin: &Path, shown: &Path) -> String {
+    let (origin, shown) = (typed(origin), typed(shown));
+    format!(
+        "another program has moved or removed {origin}, where its content is: move that back, or \
+         remove {shown} in the image"
+    )
 }
 
 impl Kept {

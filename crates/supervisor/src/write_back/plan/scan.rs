@@ -34,6 +34,8 @@ mod merged;
 mod others;
 mod seen;
 
+pub use merged::is_like;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -95,7 +97,11 @@ pub fn scan<S: Source>(
         for (root, path) in overlays {
             scan.directory_in_place(*root, path);
         }
-        let mut plan = std::mem::take(&mut scan.plan);
+        let (mut plan, has_listed) = (std::mem::take(&mut scan.plan), scan.has_listed);
+        if has_listed && look < SCANS {
+            // What the host has put into a directory that was moved here is known only now.
+            continue;
+        }
         plan.notes.extend(others::told(scan.source, &plan));
         if let Err(problem) = listed {
             plan.notes.push(format!("other hard links of files cannot be looked for: {problem:?}"));
@@ -135,6 +141,8 @@ struct Scan<'a, S> {
     directory: Option<Inode>,
     /// The host's object whose name the image has given to another one.
     replaced: Option<Origin>,
+    /// A directory that the image has moved was read.
+    has_listed: bool,
 }
 
 /// A directory of the image that has its place on the host.
@@ -165,7 +173,20 @@ struct Whiteout {
 impl<'a, S: Source> Scan<'a, S> {
     fn new(source: &'a mut S, beneath: &'a Beneath, run: Run, ledger: &'a Ledger) -> Self {
         let (plan, hashes, seen, visited, directory, replaced) = Default::default();
-        Scan { beneath, source, run, ledger, plan, hashes, seen, visited, directory, replaced }
+        let has_listed = false;
+        Scan {
+            beneath,
+            source,
+            run,
+            ledger,
+            plan,
+            hashes,
+            seen,
+            visited,
+            directory,
+            replaced,
+            has_listed,
+        }
     }
 
     /// Notes that a directory is looked at. One changed within `STEP` may change again untold.
@@ -354,8 +375,11 @@ impl<'a, S: Source> Scan<'a, S> {
         let replaced = replaced.map(|whiteout| whiteout.origin);
         // Invariant 7: taken in after what a write-back has done there.
         let named_so = origin.as_deref() == Some(&*target) || attributes.links > 1;
-        let taken_in = name.from_host && named_so;
-        let expected = match self.ledger.entry(&target) {
+        let entry = self.ledger.entry(&target);
+        // A name of several that is gone was moved here in the image, and not made yet.
+        let moved = || matches!(entry, Some(Entry::Gone)) && !self.is_there(&target);
+        let taken_in = name.from_host && named_so && !moved();
+        let expected = match entry {
             Some(Entry::Here(here)) if here.is_of(name.inode) => {
                 if directory {
                     let (inode, path, made) = (name.inode, target, here.made);
@@ -571,8 +595,17 @@ impl<'a, S: Source> Scan<'a, S> {
         let was = origin.clone();
         let content = match (attributes.step.kind, attributes.backing, origin) {
             (Kind::Directory, _, Some(origin)) if attributes.step.unlisted && self.run.live => {
-                detach::list(self.source, self.beneath, inode, &origin)?;
-                Content::Tree(self.children(inode, depth + 1)?)
+                match detach::list(self.source, self.beneath, inode, &origin) {
+                    Ok(()) => {
+                        self.has_listed = true;
+                        Content::Tree(self.children(inode, depth + 1)?)
+                    }
+                    // Somebody has moved it on the host, too: who makes this tells it.
+                    Err(Errno::ENOENT | Errno::ENOTDIR) if !self.is_there(&origin) => {
+                        self.moved_unlisted(inode, origin, depth)?
+                    }
+                    Err(errno) => return Err(errno),
+                }
             }
             (Kind::Directory, _, Some(origin)) if attributes.step.unlisted => {
                 self.moved_unlisted(inode, origin, depth)?

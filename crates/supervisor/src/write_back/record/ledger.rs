@@ -47,7 +47,7 @@ use crate::write_back::plan::{Content, Object, Plan};
 pub enum Entry {
     /// This.
     Here(Here),
-    /// Nothing: what was there has been removed.
+    /// Nothing: what was there has been removed, or could not be put into a new directory.
     Gone,
 }
 
@@ -118,6 +118,8 @@ enum Intent {
     },
     /// Another name of this object goes: device, inode.
     Relink(u64, u64),
+    /// A new directory does not get this name, which it has in the image.
+    Unmade { path: Text },
 }
 
 /// A path as it is written down.
@@ -429,6 +431,7 @@ impl Ledger {
         let asides: BTreeSet<PathBuf> =
             plan.puts.iter().filter(|put| put.aside).map(|put| put.target()).collect();
         let tops: BTreeSet<PathBuf> = plan.puts.iter().map(|put| put.target()).collect();
+        let unmade = unmade(plan, &made);
         for one in made {
             let here = Here {
                 identity: one.identity,
@@ -444,6 +447,7 @@ impl Ledger {
             let path = Text::of(&one.path);
             self.pending.push(Intent::Put { path, here, top, replaces, again });
         }
+        self.pending.extend(unmade);
         for touch in &plan.touches {
             let known = self.here(&touch.path);
             let here = Here {
@@ -581,6 +585,13 @@ impl Ledger {
                     self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
                 }
             }
+            Intent::Unmade { path } => {
+                let path = path.path();
+                let directory = path.parent().and_then(|parent| self.here(parent));
+                if directory.is_some_and(|here| here.made) {
+                    self.entries.insert(path, Entry::Gone);
+                }
+            }
             Intent::Delete { .. } | Intent::Relink(..) => {}
         }
     }
@@ -670,6 +681,33 @@ fn returning(
 
 fn stored_returning((path, dir, inode): &(PathBuf, Inode, Inode)) -> (Text, [u32; 4]) {
     (Text::of(path), [dir.number, dir.generation, inode.number, inode.generation])
+}
+
+/// Names in new directories for which nothing could be made. A later look must not take them for
+/// names that the host has removed.
+fn unmade(plan: &Plan, made: &[Noted]) -> Vec<Intent> {
+    let objects: u64 = plan.puts.iter().map(|put| put.object.count()).sum();
+    if objects == made.len() as u64 {
+        return Vec::new();
+    }
+    let made: HashSet<&Path> = made.iter().map(|one| &*one.path).collect();
+    let puts = plan.puts.iter().filter(|put| !put.aside);
+    let mut open: Vec<_> = puts.map(|put| (put.target(), &put.object)).collect();
+    let mut unmade = Vec::new();
+    while let Some((path, object)) = open.pop() {
+        let Content::Tree(children) = &object.content else { continue };
+        if !made.contains(&*path) {
+            continue;
+        }
+        for (name, child) in children {
+            let path = path.join(name);
+            match made.contains(&*path) {
+                true => open.push((path, child)),
+                false => unmade.push(Intent::Unmade { path: Text::of(&path) }),
+            }
+        }
+    }
+    unmade
 }
 
 /// Whether what is at `path` has these extended attributes. What cannot be read it may not have.

@@ -21,6 +21,7 @@ use husk_proto::{Errno, Inode};
 use rustix::process::geteuid;
 
 use super::Scan;
+use crate::write_back::host::beneath::held::Held;
 use crate::write_back::host::beneath::object_of;
 use crate::write_back::host::extended;
 use crate::write_back::host::extended::{Extended, Settling};
@@ -188,23 +189,20 @@ impl<S: Source> Scan<'_, S> {
     /// as `mkdir -p` on both sides does: what is in it is looked at name by name then.
     pub(super) fn joins(&mut self, path: &Path, attributes: &Attributes) -> Result<bool, Errno> {
         let step = &attributes.step;
-        if step.kind != Kind::Directory || attributes.origin.is_some() {
+        if step.kind != Kind::Directory {
             return Ok(false);
         }
         let held = self.beneath.hold_if_there(path).ok().flatten();
         let Some(held) = held.filter(|held| held.found().is_dir()) else { return Ok(false) };
-        let found = held.found();
-        let theirs = (found.mode() & 0o7777, found.uid(), found.gid());
-        // What cannot be opened is another file system that was mounted there, for example.
-        if theirs != (step.mode & 0o7777, step.uid, step.gid)
-            || self.beneath.directory(path).is_err()
-        {
-            return Ok(false);
+        if let Some(origin) = attributes.origin {
+            // A refresh has found that already, and was killed before it could note all.
+            let seen = self.source.host_identity(origin)?;
+            let there = (seen.device, seen.inode) == object_of(held.found());
+            return Ok(there && self.is_from(origin, path)?);
         }
-        let ours = extended::of(self.source, step.inode, attributes)?;
-        let theirs = extended::even_unreadable(&held).ok();
-        let all = |of: Option<Extended>| of.map(|all| extended::hash_of_all(&all));
-        Ok(all(ours) == all(theirs))
+        // What cannot be opened is another file system that was mounted there, for example.
+        Ok(self.beneath.directory(path).is_ok()
+            && is_like(self.source, step.inode, attributes, &held)?)
     }
 
     /// Only attributes of what is at `path` are to be set, if nobody else has changed it.
@@ -249,6 +247,25 @@ impl<S: Source> Scan<'_, S> {
         let half = HostIdentity { modified_ns: wanted.modified_ns, ..*expected };
         self.same(path, expected, found) || self.ledger.same(&half, found)
     }
+}
+
+/// Whether a directory of the host has the mode, the owner and the extended attributes of one that
+/// the image has made.
+pub fn is_like<S: Source>(
+    source: &mut S,
+    inode: Inode,
+    attributes: &Attributes,
+    held: &Held,
+) -> Result<bool, Errno> {
+    let (step, found) = (&attributes.step, held.found());
+    let theirs = (found.mode() & 0o7777, found.uid(), found.gid());
+    if theirs != (step.mode & 0o7777, step.uid, step.gid) {
+        return Ok(false);
+    }
+    let ours = extended::of(source, inode, attributes)?;
+    let theirs = extended::even_unreadable(held).ok();
+    let all = |of: Option<Extended>| of.map(|all| extended::hash_of_all(&all));
+    Ok(all(ours) == all(theirs))
 }
 
 /// A FIFO, a socket or a device.
