@@ -18,6 +18,7 @@
 //!    again once the host changes it, as long as the image does not.
 
 mod back;
+mod both;
 mod links;
 mod rights;
 mod ruled;
@@ -268,15 +269,24 @@ impl Look<'_> {
         if self.image.step(dir)?.unlisted {
             return Err(Errno::ENOENT);
         }
-        let (mut found, ledger) = (Vec::new(), &self.ledger);
+        let (mut found, mut made, ledger) = (Vec::new(), Vec::new(), &self.ledger);
         self.image.list(dir, 0, &mut |entry| {
             let path = || at.join(OsStr::from_bytes(entry.name));
             let ours = || ledger.here_of(&path(), entry.inode).is_some();
-            if entry.kind == Kind::Directory && (entry.from_host || ours()) {
-                found.push((OsString::from_vec(entry.name.to_vec()), entry.inode));
+            if entry.kind == Kind::Directory {
+                let known = entry.from_host || ours();
+                let list = if known { &mut found } else { &mut made };
+                list.push((OsString::from_vec(entry.name.to_vec()), entry.inode));
             }
             true
         })?;
+        for (name, inode) in made {
+            // One that both sides have made (`joined`).
+            let shown = self.image.attributes(inode)?;
+            if origin_path(self.image, &shown)? == Some(at.join(&name)) {
+                found.push((name, inode));
+            }
+        }
         Ok(found)
     }
 
@@ -329,7 +339,11 @@ impl Look<'_> {
         let one = there.get(name);
         let directory = shown.step.kind == Kind::Directory;
         if directory && let Some(one) = one.filter(|one| one.found.is_dir()) {
-            if in_place || self.settled(dir, inode, path, one)? {
+            let replaced = whiteouts.get(name).copied();
+            if in_place
+                || self.settled(dir, inode, path, one)?
+                || self.joined((dir, inode), path, &shown, one, replaced)?
+            {
                 open.push((inode, path.to_owned()));
             }
             return Ok(());
@@ -348,35 +362,51 @@ impl Look<'_> {
             return self.hidden(path, one, whiteouts.get(name).copied(), (dir, inode));
         }
         match one {
-            None if directory => self.note_directory(dir, inode, path),
-            None => self.went(dir, inode, path).map(|_| ()),
-            Some(one) => {
-                let kind = host::kind_of(&one.found, shown.shown_device);
-                self.remember(name, path, one);
-                if kind == shown.step.kind && !self.is_apart(&shown, one)? {
-                    if shown.links > 1 && from_host && !directory {
-                        self.place(dir, path, inode, &shown, one)?;
-                    }
-                    if self.renew(path, inode, &shown, one)? {
-                        return Ok(());
-                    }
-                    return self.changed_by_both(path, (dir, inode), &shown, one);
-                }
-                if directory {
-                    return self.note_directory(dir, inode, path);
-                }
-                self.name_goes(path, inode)?;
-                step("forget")?;
-                if !self.image.forget(dir, name.as_bytes(), inode)? {
-                    return self.changed_by_both(path, (dir, inode), &shown, one);
-                }
-                self.link_up(one, kind)?;
-                step("import")?;
-                self.image.import_late(dir, &[one.imported(name, kind)])?;
-                self.told.renewed += 1;
+            // Moved here, and not written yet.
+            None if matches!(self.ledger.entry(path), Some(Entry::Gone))
+                && origin_path(self.image, &shown)?.as_deref() != Some(path) =>
+            {
                 Ok(())
             }
+            None if directory => self.note_directory(dir, inode, path),
+            None => self.went(dir, inode, path).map(|_| ()),
+            Some(one) => self.is_in_place((dir, inode), (name, path), (&shown, from_host), one),
         }
+    }
+
+    /// What is under its own name, and the host has something under that, too (`one`).
+    fn is_in_place(
+        &mut self,
+        (dir, inode): (Inode, Inode),
+        (name, path): (&OsStr, &Path),
+        (shown, from_host): (&Attributes, bool),
+        one: &There,
+    ) -> Result<(), Errno> {
+        let directory = shown.step.kind == Kind::Directory;
+        let kind = host::kind_of(&one.found, shown.shown_device);
+        self.remember(name, path, one);
+        if kind == shown.step.kind && !self.is_apart(shown, one)? {
+            if shown.links > 1 && from_host && !directory {
+                self.place(dir, path, inode, shown, one)?;
+            }
+            if self.renew(path, inode, shown, one)? {
+                return Ok(());
+            }
+            return self.changed_by_both(path, (dir, inode), shown, one);
+        }
+        if directory {
+            return self.note_directory(dir, inode, path);
+        }
+        self.name_goes(path, inode)?;
+        step("forget")?;
+        if !self.image.forget(dir, name.as_bytes(), inode)? {
+            return self.changed_by_both(path, (dir, inode), shown, one);
+        }
+        self.link_up(one, kind)?;
+        step("import")?;
+        self.image.import_late(dir, &[one.imported(name, kind)])?;
+        self.told.renewed += 1;
+        Ok(())
     }
 
     /// What an index of git says now decides at write-back who has changed more of it.
@@ -498,12 +528,17 @@ impl Look<'_> {
             step("list")?;
             self.image.import_done(inode)?;
         }
-        for (name, (below, _)) in self.names(inode)? {
+        for (name, (below, from_host)) in self.names(inode)? {
             let (path, shown) = (path.join(&name), self.image.attributes(below)?);
+            let origin = origin_path(self.image, &shown)?;
+            let written = self.ledger.here_of(&path, below).is_some();
             match shown.step.kind {
-                Kind::Directory
-                    if shown.origin.is_some() || self.ledger.here_of(&path, below).is_some() =>
-                {
+                // The image has made it or moved it there: the host has never had it.
+                kind if kind != Kind::Directory
+                    && !from_host
+                    && !written
+                    && origin.as_deref() != Some(&*path) => {}
+                Kind::Directory if shown.origin.is_some() || written => {
                     let _ = self.directory_went(inode, &name, below, &path)?;
                 }
                 Kind::Directory => {}
@@ -545,6 +580,7 @@ impl Look<'_> {
         };
         match seen {
             Some(seen) if self.ledger.same(&seen, &found) || host::is_directory(path) => {}
+            _ if self.is_equal(path, inode, one)? => {}
             _ if self.by_rule((dir, inode), path, one, seen)? => {}
             Some(_) => self.conflict(path, "changed on the host and in the image"),
             None => self.conflict(path, "made on the host and in the image"),
@@ -580,6 +616,7 @@ impl Look<'_> {
         match seen.is_some_and(|seen| same_content(&seen, &found)) {
             true if self.take_written_rights(path, inode, shown, one)? => Ok(()),
             true => self.take_seen_rights(path, inode, shown, one),
+            false if self.is_equal(path, inode, one)? => Ok(()),
             false if self.by_rule((dir, inode), path, one, seen)? => Ok(()),
             false => {
                 self.conflict(path, "changed on the host and in the image");

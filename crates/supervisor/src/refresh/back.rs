@@ -150,7 +150,8 @@ impl Look<'_> {
                 let own = origin.as_deref() == Some(path) && kind == shown.step.kind;
                 let taken = own && self.renew(path, back.inode, &shown, one)?;
                 let seen = self.ledger.here_of(path, back.inode).map(|here| here.identity);
-                if !taken && !self.by_rule((back.dir, back.inode), path, one, seen)? {
+                let equal = taken || self.is_equal(path, back.inode, one)?;
+                if !equal && !self.by_rule((back.dir, back.inode), path, one, seen)? {
                     self.conflict(path, "changed on the host and in the image");
                 }
             }

@@ -11,6 +11,8 @@ use husk_carrier::{check, scratch_words};
 use husk_proto::Admin as _;
 use husk_proto::fs::{Change, SetExtended, Time};
 
+mod both;
+
 use super::*;
 use crate::image;
 use crate::write_back::host::beneath::schedule;

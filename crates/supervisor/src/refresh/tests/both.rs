@@ -1,0 +1,120 @@
+//! What image and host have both made or moved, or the image alone, is no conflict of a refresh.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::write_back::tests::moved::sync_without_room;
+
+fn names(scene: &mut Scene, dir: Inode) -> Vec<String> {
+    let mut names = Vec::new();
+    let listed = scene.direct.list(dir, 0, &mut |entry| {
+        names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+        true
+    });
+    listed.unwrap();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_that_both_sides_have_made_with_the_same_bytes_are_no_conflict() {
+    let mut scene = Scene::at_once(|path| fs::write(path.join("edited"), "host").unwrap());
+    for name in ["same", "differs", "longer"] {
+        scene.write(name, b"bytes");
+    }
+    scene.rewrite("edited", b"bytes");
+    for (name, text) in [
+        ("same", "bytes"),
+        ("edited", "bytes"),
+        ("differs", "BYTES"),
+        ("longer", "bytes, and more"),
+    ] {
+        fs::write(scene.path.join(name), text).unwrap();
+    }
+    let mut told = refresh_noting(&mut scene).conflicts;
+    told.sort();
+    assert_eq!(told.len(), 2, "{told:#?}");
+    assert!(told[0].contains("/differs: ") && told[1].contains("/longer: "), "{told:#?}");
+    let outcome = scene.bring_here(false);
+    assert_eq!(outcome.conflicts.len(), 2, "as the write-back: {outcome:#?}");
+}
+
+#[test]
+fn what_only_the_image_has_made_was_not_removed_on_the_host() {
+    let mut scene = Scene::at_once(|path| {
+        fs::create_dir(path.join("d")).unwrap();
+        fs::write(path.join("d/theirs"), "host").unwrap();
+        fs::write(path.join("moved"), "host").unwrap();
+    });
+    scene.at("d");
+    scene.write("d/new", b"image");
+    scene.rename("moved", "d/moved");
+    fs::remove_dir_all(scene.path.join("d")).unwrap();
+    let told = refresh_noting(&mut scene);
+    assert!(told.is_complete(), "{told:#?}");
+    let dir = scene.direct.lookup(scene.root, b"d").unwrap().inode;
+    assert_eq!(names(&mut scene, dir), ["moved", "new"]);
+}
+
+#[test]
+fn what_the_host_has_in_a_directory_that_both_have_made_is_seen_after_a_refresh() {
+    for gone in [false, true] {
+        let mut scene = Scene::at_once(|path| {
+            if gone {
+                fs::create_dir(path.join("made")).unwrap();
+            }
+        });
+        if gone {
+            scene.at("made");
+            let root = scene.root;
+            scene.direct.rmdir(&ALL, root, b"made").unwrap();
+            assert!(scene.bring_here(true).is_complete());
+        }
+        for path in ["made", "made/in", "other"] {
+            scene.mkdir(path);
+            fs::create_dir(scene.path.join(path)).unwrap();
+            set_mode(&scene, path, if path == "other" { 0o700 } else { 0o751 });
+        }
+        scene.write("made/in/ours", b"image");
+        fs::write(scene.path.join("made/in/theirs"), "host").unwrap();
+        fs::write(scene.path.join("other/theirs"), "host").unwrap();
+        let told = refresh_noting(&mut scene);
+        assert!(told.is_complete(), "{told:#?}");
+        let dir = scene.direct.lookup(scene.root, b"made").unwrap().inode;
+        let dir = scene.direct.lookup(dir, b"in").unwrap().inode;
+        assert_eq!(names(&mut scene, dir), ["ours", "theirs"]);
+        let other = scene.direct.lookup(scene.root, b"other").unwrap().inode;
+        assert_eq!(names(&mut scene, other), [""; 0], "it has other rights");
+        fs::write(scene.path.join("made/in/later"), "host").unwrap();
+        assert!(refresh_noting(&mut scene).is_complete());
+        assert_eq!(names(&mut scene, dir), ["later", "ours", "theirs"]);
+        scene.direct.unlink(&ALL, dir, b"theirs").unwrap();
+        let outcome = scene.bring_here(false);
+        assert_eq!(outcome.conflicts.len(), 1, "only `other`: {outcome:#?}");
+        let there: Vec<_> = fs::read_dir(scene.path.join("made/in")).unwrap().flatten().collect();
+        let mut there: Vec<_> = there.iter().map(|one| one.file_name()).collect();
+        there.sort();
+        assert_eq!(there, ["later", "ours"]);
+    }
+}
+
+/// Not even a refresh takes what could not be written yet for what the host has removed.
+#[test]
+fn what_was_moved_and_found_no_room_is_still_there_after_a_refresh() {
+    let mut scene = Scene::at_once(|path: &Path| {
+        fs::create_dir(path.join("d")).unwrap();
+        fs::write(path.join("d/file"), "host").unwrap();
+    });
+    scene.at("d");
+    scene.rename("d", "e");
+    let outcome = sync_without_room(&mut scene, &["linkat", "open"]);
+    assert!(!outcome.failures.is_empty(), "{outcome:#?}");
+    assert!(scene.path.join("e").exists(), "{outcome:#?}");
+    let told = refresh_noting(&mut scene);
+    assert!(told.is_complete(), "{told:#?}");
+    let outcome = scene.bring_here(true);
+    assert!(outcome.is_complete(), "{outcome:#?}");
+    assert_eq!(fs::read_to_string(scene.path.join("e/file")).unwrap(), "host");
+    assert!(!scene.path.join("d").exists());
+}
