@@ -18,7 +18,7 @@ use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::output::{print, say};
 use husk_supervisor::refresh::{self, Refreshed};
 use husk_supervisor::run::request::{parse_node, parse_nodes};
-use husk_supervisor::write_back::tally::conflict_lines;
+use husk_supervisor::write_back::tally::{conflict_lines, first_lines};
 use serde::Serialize;
 
 use crate::{ImageOptions, RUNTIME, failed, shown};
@@ -423,7 +423,8 @@ fn tell_synced(synced: Result<Synced, Failure>, json: bool) -> ExitCode {
     }
     if !json {
         let lines = |what: &str, of: &[String]| {
-            of.iter().for_each(|line| say(&format!("{what}{line}")));
+            let rest = "all of them: type that again with --json";
+            first_lines(what, of, rest).iter().for_each(|line| say(line));
         };
         conflict_lines(&synced.conflicts).iter().for_each(|line| say(line));
         lines("not written back: ", &synced.failures);
@@ -445,11 +446,7 @@ pub fn refresh(options: &Refresh) -> ExitCode {
         return ExitCode::from(STATUS_HUSK);
     }
     if !options.json {
-        let lines = |what: &str, of: &[String]| {
-            of.iter().for_each(|line| say(&format!("{what}{line}")));
-        };
-        lines("conflict: ", &told.conflicts);
-        lines("not looked at: ", &told.failures);
+        say_taken_in(&told);
     }
     copied(told.is_complete())
 }
@@ -468,8 +465,7 @@ fn follow(options: &Refresh) -> ExitCode {
             }
             Told::TakenIn(found) if json => one_line(found),
             Told::TakenIn(found) => {
-                found.conflicts.iter().for_each(|line| say(&format!("conflict: {line}")));
-                found.failures.iter().for_each(|line| say(&format!("not looked at: {line}")));
+                say_taken_in(found);
                 true
             }
         };
@@ -480,6 +476,14 @@ fn follow(options: &Refresh) -> ExitCode {
         Err(failure) => failed(&failure),
         Ok(()) => copied(whole),
     }
+}
+
+/// What a refresh has to tell.
+fn say_taken_in(found: &Refreshed) {
+    let rest = "all of them: husk refresh NAME --json";
+    let conflicts = first_lines("conflict: ", &found.conflicts, rest);
+    let failures = first_lines("not looked at: ", &found.failures, rest);
+    conflicts.iter().chain(&failures).for_each(|line| say(line));
 }
 
 /// What was taken in, if it is anything; whether it could be printed.

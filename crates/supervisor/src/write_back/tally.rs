@@ -35,18 +35,22 @@ impl Tally {
     }
 }
 
-/// Most conflicts that are told one by one.
-const CONFLICTS_MAX: usize = 20;
+/// Most lines of one kind that are told one by one.
+const LINES_MAX: usize = 20;
 
 /// The lines about conflicts: of many the first ones, and how the others are found.
 pub fn conflict_lines(conflicts: &[String]) -> Vec<String> {
-    let told = conflicts.iter().take(CONFLICTS_MAX);
-    let mut lines: Vec<_> = told.map(|conflict| format!("conflict: {conflict}")).collect();
-    let more = conflicts.len().saturating_sub(CONFLICTS_MAX);
+    first_lines("conflict: ", conflicts, "what is kept of them: find . -name '*.husk-*'")
+}
+
+/// Lines of one kind, each with `before` it: of many the first ones, how many there are more, and
+/// how these are found.
+pub fn first_lines(before: &str, all: &[String], rest: &str) -> Vec<String> {
+    let told = all.iter().take(LINES_MAX);
+    let mut lines: Vec<_> = told.map(|line| format!("{before}{line}")).collect();
+    let more = all.len().saturating_sub(LINES_MAX);
     if more > 0 {
-        lines.push(format!(
-            "conflict: and {more} more; what is kept of them: find . -name '*.husk-*'"
-        ));
+        lines.push(format!("{before}and {more} more; {rest}"));
     }
     lines
 }
