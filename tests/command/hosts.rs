@@ -7,6 +7,7 @@ mod build;
 mod copies;
 mod host;
 mod placed;
+mod room;
 mod spent;
 mod standing;
 mod started;

@@ -383,6 +383,11 @@ struct RunOptions {
     /// are the same there are spread over all hosts; shells and make stay here.
     #[arg(long, value_name = "HOST[,HOST...]", value_delimiter = ',')]
     on: Vec<String>,
+    /// Whose files programs on other hosts see outside of the trees: those of the host they run on,
+    /// where only what is the same on both runs, or this host's, sent as they are needed and kept
+    /// there for later [default: there].
+    #[arg(long, value_name = "WHOSE", requires = "on")]
+    root: Option<Root>,
     /// What to do with the changes if the command fails (its status is not 0, or a signal ends it):
     /// write them back, discard them, or keep the image under a name that is printed [default:
     /// write].
@@ -421,6 +426,7 @@ impl ImageOptions {
             },
             nodes: None,
             hosts: Vec::new(),
+            root: hosts::Root::default(),
             part_of: None,
         }
     }
@@ -480,6 +486,25 @@ impl From<OnFailure> for husk_supervisor::OnFailure {
 enum Switch {
     On,
     Off,
+}
+
+/// `--root`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Root {
+    /// Those of the host they run on.
+    #[default]
+    There,
+    /// This host's.
+    Home,
+}
+
+impl From<Root> for hosts::Root {
+    fn from(typed: Root) -> Self {
+        match typed {
+            Root::There => Self::There,
+            Root::Home => Self::Home,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -678,9 +703,9 @@ fn meant(error: &clap::Error) -> Option<String> {
 }
 
 fn run(options: RunOptions) -> ExitCode {
-    let RunOptions { image, nodes, on, on_failure, ask, command } = options;
-    let on_failure = on_failure.map(Into::into);
-    let request = Request { on_failure, ask, nodes, hosts: on, ..image.request() };
+    let RunOptions { image, nodes, on, root, on_failure, ask, command } = options;
+    let (on_failure, root) = (on_failure.map(Into::into), root.unwrap_or_default().into());
+    let request = Request { on_failure, ask, nodes, hosts: on, root, ..image.request() };
     match husk_supervisor::run(request, &command, RUNTIME) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failed(&failure),

@@ -21,7 +21,7 @@ use husk_supervisor::run::request::{parse_node, parse_nodes};
 use husk_supervisor::write_back::tally::{conflict_lines, first_lines};
 use serde::Serialize;
 
-use crate::{ImageOptions, RUNTIME, failed, shown};
+use crate::{ImageOptions, RUNTIME, Root, failed, shown};
 
 #[derive(clap::Args, Debug)]
 pub struct Up {
@@ -37,6 +37,9 @@ pub struct Up {
     /// with `husk node add`.
     #[arg(long, value_name = "HOST[,HOST...]", value_delimiter = ',')]
     on: Vec<String>,
+    /// Whose files programs on other hosts see outside of the trees, as of `husk run --root`.
+    #[arg(long, value_name = "WHOSE")]
+    root: Option<Root>,
     /// What a node of another image is told of it.
     #[arg(long, hide = true, value_name = "JSON")]
     part_of: Option<String>,
@@ -223,7 +226,8 @@ pub fn keep(options: &Up, arguments: &[OsString]) -> ExitCode {
 pub fn tend(options: Up) -> ExitCode {
     let part_of = options.part_of.as_ref().and_then(|part| serde_json::from_str(part).ok());
     let (nodes, hosts) = (options.nodes, options.on);
-    let request = Request { part_of, nodes, hosts, ..options.image.request() };
+    let root = options.root.unwrap_or_default().into();
+    let request = Request { part_of, nodes, hosts, root, ..options.image.request() };
     named::tend(&options.name, request, RUNTIME);
     ExitCode::SUCCESS
 }

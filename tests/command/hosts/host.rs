@@ -271,7 +271,7 @@ impl Host {
         let names = fs::read_dir(self.home.join(".cache/husk")).into_iter().flatten().flatten();
         for name in names.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
             let whole = name.starts_with("husk-") && !name.ends_with(".part");
-            assert!(whole || name == "copies" || name == "hosts", "{name} is left");
+            assert!(whole || ["copies", "files", "hosts"].contains(&&name[..]), "{name} is left");
         }
     }
 }

@@ -328,6 +328,7 @@ impl Config {
             udp: typed.udp,
             nodes: typed.nodes,
             hosts: typed.hosts,
+            root: typed.root,
             part_of: typed.part_of,
         }
     }

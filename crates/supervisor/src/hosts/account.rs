@@ -104,6 +104,12 @@ pub struct Account {
     pub unknown: u64,
     /// The same: it has not the same program.
     pub different: u64,
+    /// The same: others may not read it.
+    #[serde(default)]
+    pub hidden: u64,
+    /// Bytes of files of this host that were sent for programs there.
+    #[serde(default)]
+    pub files_bytes: u64,
     /// Those that have ended, by name.
     pub ended: BTreeMap<String, Ended>,
     /// Those that run.
@@ -130,12 +136,16 @@ impl Account {
             "{host}: {programs} programs ran there, {round_trips} round trips, {} KiB",
             bytes >> 10
         );
+        if self.files_bytes > 0 {
+            line.push_str(&format!(", of them {} KiB of files", self.files_bytes >> 10));
+        }
         for (count, what) in [
             (*lost, "were lost with it"),
             (self.busy, "ran here as it was busy"),
             (self.silent, "ran here as it was silent"),
             (self.unknown, "ran here as they were not compared yet"),
             (self.different, "ran here as it has not the same program"),
+            (self.hidden, "ran here as others may not read them"),
         ] {
             if count > 0 {
                 line.push_str(&format!("; {count} {what}"));

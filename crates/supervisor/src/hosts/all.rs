@@ -30,7 +30,7 @@ use crate::hosts::account::{self, Account};
 use crate::hosts::apart::Apart;
 use crate::hosts::loads;
 use crate::hosts::starter::{self, Told};
-use crate::hosts::{HOSTS_MAX, MEMORY_BYTES, SHADOW, socket_name, ssh};
+use crate::hosts::{HOSTS_MAX, MEMORY_BYTES, Root, SHADOW, socket_name, ssh};
 use crate::image::descriptors::inherited;
 use crate::named::{Name, SELF};
 use crate::nodes::Tree;
@@ -87,6 +87,7 @@ struct Place {
 pub struct Hosts {
     home: PathBuf,
     trees: Vec<Tree>,
+    root: Root,
     log: Option<Name>,
     all: Vec<Place>,
     sessions: u16,
@@ -101,8 +102,14 @@ pub struct Leaving {
 }
 
 impl Hosts {
-    /// None yet; node 0 listens at `home`, and has these trees. The image `log` has a log.
-    pub fn none(home: &Path, trees: Vec<Tree>, log: Option<Name>) -> Result<Hosts, Failure> {
+    /// None yet; node 0 listens at `home`, and has these trees. Outside of those, programs see the
+    /// files of `root`. The image `log` has a log.
+    pub fn none(
+        home: &Path,
+        trees: Vec<Tree>,
+        root: Root,
+        log: Option<Name>,
+    ) -> Result<Hosts, Failure> {
         let (home, all, own) = (home.to_owned(), Vec::new(), format!("/proc/{}/exe", id()));
         let shadow = home.with_file_name(SHADOW);
         // One that another supervisor has made leads nowhere.
@@ -120,7 +127,7 @@ impl Hosts {
         noted.map_err(|problem| {
             Failure::new("cannot use other hosts", reason(&problem), "see `husk check`")
         })?;
-        Ok(Hosts { home, trees, log, all, sessions: 0, tells: false })
+        Ok(Hosts { home, trees, root, log, all, sessions: 0, tells: false })
     }
 
     /// How many numbers there are.
@@ -204,6 +211,7 @@ impl Hosts {
             home: self.home.clone(),
             trees: self.trees.clone(),
             memory_bytes: MEMORY_BYTES,
+            root: self.root,
             log: self.log.as_ref().map(ToString::to_string),
         };
         let mut starter = Command::new(SELF)

@@ -15,9 +15,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,14 +29,15 @@ use husk_node::{Copies, Written, bridge, brought};
 use husk_proto::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{FILES, IMAGES};
-use crate::hosts::job::{Fate, Job};
+use crate::hosts::job::Job;
 use crate::hosts::known::Known;
 use crate::hosts::noted::Noted;
+use crate::hosts::program::{Credit, run};
+use crate::hosts::room::{self, Room};
 use crate::hosts::same;
 use crate::hosts::stream::{Frame, Kind, put, take};
 use crate::hosts::temporary;
@@ -57,12 +57,10 @@ pub const ALIVE_EVERY: Duration = Duration::from_secs(3);
 const TERM: Duration = Duration::from_secs(7);
 /// Bytes of a job's output that may be on their way.
 pub const CREDIT_BYTES: u64 = 256 << 10;
-/// Bytes read from a job at once.
-const PIECE: usize = 32 << 10;
 /// How long an answer from home may take.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// How long a request may take to arrive once its sender has connected.
-const TALK_MAX: Duration = Duration::from_secs(5);
+pub const TALK_MAX: Duration = Duration::from_secs(5);
 /// Most jobs at once, whatever the other side says.
 const JOBS_MAX: usize = 1024;
 /// For tests: so many seconds another host's clock is ahead.
@@ -74,7 +72,7 @@ const PIECES: usize = 8;
 /// Between two looks for bytes that have been here for long.
 const LATE_LOOK: Duration = Duration::from_millis(100);
 /// What the node is called in its own directory of images.
-const NODE: &str = "guest";
+pub const NODE: &str = "guest";
 
 /// What home says first.
 #[derive(Serialize, Deserialize, Debug)]
@@ -93,6 +91,8 @@ pub struct Hello {
     pub memory_bytes: u64,
     /// Its clock, ns since 1970.
     pub now_ns: i64,
+    /// Programs see home's files.
+    pub room: bool,
 }
 
 /// What this host answers.
@@ -103,7 +103,7 @@ pub struct Welcome {
 }
 
 /// The protocol of frames and what is in them.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// What the processor of this host can do.
 pub fn features() -> Vec<String> {
@@ -125,48 +125,16 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A job as the reader of frames knows it.
-struct Running {
+pub struct Running {
     /// Its process, which leads a group of its own; 0: it is not started yet.
-    pid: i32,
+    pub pid: i32,
     /// It is a compiler, whose writes are gathered.
     gathers: bool,
     /// Why bytes that it has written are not home.
-    failed: Option<Errno>,
+    pub failed: Option<Errno>,
     /// How long it has waited for home.
-    waited: Duration,
+    pub waited: Duration,
     credit: Arc<Credit>,
-}
-
-/// How many more bytes a job may send.
-struct Credit {
-    left: Mutex<u64>,
-    more: Condvar,
-}
-
-impl Credit {
-    /// Waits until some may be sent, and takes at most `most`; none: the session has ended.
-    fn wait(&self, ended: &AtomicBool) -> bool {
-        let mut left = lock(&self.left);
-        while *left < PIECE as u64 {
-            if ended.load(Ordering::SeqCst) {
-                return false;
-            }
-            let waited = self.more.wait_timeout(left, TALK_MAX);
-            left = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(left, _)| left);
-        }
-        true
-    }
-
-    fn spend(&self, count: usize) {
-        let mut left = lock(&self.left);
-        *left = left.saturating_sub(count as u64);
-    }
-
-    fn give(&self, count: u64) {
-        let mut left = lock(&self.left);
-        *left = left.saturating_add(count).min(CREDIT_BYTES);
-        self.more.notify_all();
-    }
 }
 
 /// Who waits for an answer, and what was asked.
@@ -176,12 +144,16 @@ struct Asker {
 }
 
 /// What all threads share.
-struct Guest {
+pub struct Guest {
     output: Mutex<File>,
-    images: PathBuf,
+    /// The directory of the node.
+    pub images: PathBuf,
+    /// In which programs see home's files; `None`: they see this host's.
+    pub room: Option<Room>,
     /// Where compilers have their temporary files; `None`: where they are told, at home.
-    temporary: Option<PathBuf>,
-    jobs: Mutex<HashMap<u32, Running>>,
+    pub temporary: Option<PathBuf>,
+    /// What runs here.
+    pub jobs: Mutex<HashMap<u32, Running>>,
     answers: Mutex<HashMap<u32, Asker>>,
     copies: Mutex<Copies>,
     written: Mutex<Written>,
@@ -191,14 +163,16 @@ struct Guest {
     /// How far this host's clock is ahead, ns; behind, if less than 0.
     ahead_ns: i64,
     heard: Mutex<Instant>,
-    ended: AtomicBool,
+    /// The session is over.
+    pub ended: AtomicBool,
     next: AtomicU64,
     /// What is known of programs here.
     noted: Mutex<Noted>,
 }
 
 impl Guest {
-    fn put(&self, kind: Kind, channel: u32, payload: &[u8]) -> io::Result<()> {
+    /// Sends a frame home.
+    pub fn put(&self, kind: Kind, channel: u32, payload: &[u8]) -> io::Result<()> {
         put(&mut *lock(&self.output), kind, channel, payload)
     }
 
@@ -229,13 +203,31 @@ pub fn serve() {
         return refused(&why);
     }
     match begin(&hello) {
-        Ok((guest, private)) => {
+        Ok((guest, part, private)) => {
+            let starts = guest.clone();
+            // The room needs what home says meanwhile.
+            thread::spawn(move || {
+                if let Err(why) = welcome(&starts, &part, hello.memory_bytes) {
+                    let _ = starts.put(Kind::Refused, 0, why.as_bytes());
+                }
+            });
             read_frames(&guest);
             end(&guest);
             drop(private);
         }
         Err(why) => refused(&why),
     }
+}
+
+/// Makes the node, and says so.
+fn welcome(guest: &Arc<Guest>, part: &PartOf, memory_bytes: u64) -> Result<(), String> {
+    if let Some(room) = &guest.room {
+        room.wait().map_err(|why| format!("it cannot show files of home ({why})"))?;
+    }
+    up(guest, part, memory_bytes)?;
+    let processors = thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let welcome = serde_json::to_vec(&Welcome { processors }).unwrap_or_default();
+    guest.put(Kind::Welcome, 0, &welcome).map_err(|problem| reason(&problem))
 }
 
 /// Whether this host can stand in for that one.
@@ -260,8 +252,8 @@ fn suits(hello: &Hello) -> Result<(), String> {
     }
 }
 
-/// Makes the node and starts the threads.
-fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
+/// Makes what the node needs, and starts the threads.
+fn begin(hello: &Hello) -> Result<(Arc<Guest>, PartOf, Private), String> {
     let ahead_ns = now_ns().saturating_sub(hello.now_ns);
     let told = |problem: io::Error| reason(&problem);
     let private = Private::make().map_err(told)?;
@@ -277,10 +269,12 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
     let (image, pid) = (NODE.to_owned(), std::process::id());
     let part =
         PartOf { node: hello.node, image, home, known: (0, 0), pid, trees: hello.trees.clone() };
-    up(&images, &part, hello.memory_bytes)?;
+    let room = hello.room.then(|| Room::start(&place.join("room"))).transpose().map_err(told)?;
+    let (room, asks) = room.unzip();
     let guest = Arc::new(Guest {
         output: Mutex::new(output),
         images,
+        room,
         temporary,
         jobs: Mutex::default(),
         answers: Mutex::default(),
@@ -303,24 +297,28 @@ fn begin(hello: &Hello) -> Result<(Arc<Guest>, Private), String> {
     thread::spawn(move || hurry(&hurries));
     let watched = guest.clone();
     thread::spawn(move || watch(&watched));
-    let processors = thread::available_parallelism().map_or(1, |count| count.get() as u32);
-    let welcome = serde_json::to_vec(&Welcome { processors }).unwrap_or_default();
-    guest.put(Kind::Welcome, 0, &welcome).map_err(told)?;
-    Ok((guest, private))
+    if let Some(asks) = asks {
+        let guest = guest.clone();
+        thread::spawn(move || room::pass_on(&guest, asks));
+    }
+    Ok((guest, part, private))
 }
 
-fn husk(images: &Path) -> Command {
-    let mut command = Command::new(SELF);
+fn husk(images: &Path, room: Option<&Room>) -> Command {
+    let mut command = room.map_or_else(|| Command::new(SELF), |room| room::within(room.keeper));
     // What this host's files say is for images of its own.
     command.env(IMAGES, images).env(FILES, "none").stdin(Stdio::null());
     command
 }
 
-fn up(images: &Path, part: &PartOf, memory_bytes: u64) -> Result<(), String> {
+fn up(guest: &Guest, part: &PartOf, memory_bytes: u64) -> Result<(), String> {
     let told = serde_json::to_string(part).unwrap_or_default();
     let memory = memory_bytes.to_string();
     let words = ["up", NODE, "--memory", &memory, "--discard", "--part-of", &told];
-    let made = husk(images).args(words).output().map_err(|problem| reason(&problem))?;
+    let made = husk(&guest.images, guest.room.as_ref())
+        .args(words)
+        .output()
+        .map_err(|problem| reason(&problem))?;
     if made.status.success() {
         return Ok(());
     }
@@ -336,17 +334,21 @@ fn end(guest: &Guest) {
     lock(&guest.answers).clear();
     for job in lock(&guest.jobs).values() {
         end_group(job.pid, Signal::SIGKILL);
-        job.credit.more.notify_all();
+        job.credit.end();
     }
     // What fails now is found by the node, which watches us.
-    let _ = husk(&guest.images)
+    let _ = husk(&guest.images, None)
         .args(["down", NODE, "--discard", "--force"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
+    if let Some(room) = &guest.room {
+        room.end();
+    }
 }
 
-fn end_group(pid: i32, signal: Signal) {
+/// Sends a signal to a job and what it has started.
+pub fn end_group(pid: i32, signal: Signal) {
     if pid > 0 {
         // It may have ended this moment.
         let _ = killpg(Pid::from_raw(pid), signal);
@@ -391,6 +393,7 @@ fn take_frame(guest: &Arc<Guest>, frame: Frame) -> Option<()> {
         Kind::Reply | Kind::Kept | Kind::File | Kind::Revise => {
             return take_answer(guest, kind, channel, payload);
         }
+        Kind::Told | Kind::Stale => guest.room.as_ref()?.tell(Frame { kind, channel, payload }),
         Kind::Compare => {
             let guest = guest.clone();
             thread::spawn(move || {
@@ -402,8 +405,8 @@ fn take_frame(guest: &Arc<Guest>, frame: Frame) -> Option<()> {
         }
         Kind::Job => {
             let job = Job::decode(&payload)?;
-            let credit = Arc::new(Credit { left: Mutex::new(CREDIT_BYTES), more: Condvar::new() });
-            let gathers = same::is_driver(Path::new(&job.program));
+            let credit = Credit::new();
+            let gathers = job.is_driver;
             let running = Running {
                 pid: 0,
                 gathers,
@@ -477,156 +480,6 @@ fn take_answer(guest: &Guest, kind: Kind, channel: u32, payload: Vec<u8>) -> Opt
     Some(())
 }
 
-/// Runs a job to its end.
-fn run(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) {
-    let fate = match start(guest, channel, job, credit) {
-        Ok(fate) => fate,
-        Err(problem) => {
-            let line = format!(
-                "husk: cannot start {}: {}\n",
-                job.program.to_string_lossy(),
-                reason(&problem)
-            );
-            let _ = guest.put(Kind::Errors, channel, line.as_bytes());
-            Fate::Unstarted(crate::output::failure::STATUS_NOT_EXECUTABLE)
-        }
-    };
-    guest.bring(channel, true);
-    let over = lock(&guest.jobs).remove(&channel);
-    let waited = over.as_ref().map_or(0, |job| job.waited.as_millis() as u32);
-    let failed = over.and_then(|job| job.failed);
-    let fate = match failed {
-        Some(errno) if fate == Fate::Exit(0) && !guest.ended.load(Ordering::SeqCst) => {
-            let problem = io::Error::from_raw_os_error(errno.0);
-            let (name, why) = (job.program.to_string_lossy(), reason(&problem));
-            let line = format!("husk: cannot write what {name} has written: {why}\n");
-            let _ = guest.put(Kind::Errors, channel, line.as_bytes());
-            Fate::Exit(1)
-        }
-        _ => fate,
-    };
-    if guest.ended.load(Ordering::SeqCst) {
-        // Home may only be slow. What ended with the session must look lost to it, and not as if it
-        // had ended while the host was there: the next program would be sent here, too.
-        return;
-    }
-    // Without home there is nobody to tell.
-    let status = [&fate.encode()[..], &waited.to_le_bytes()].concat();
-    let _ = guest.put(Kind::Status, channel, &status);
-}
-
-fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> io::Result<Fate> {
-    let mut command = Command::new(SELF);
-    command
-        .arg0(JOB)
-        .arg(&guest.images)
-        .arg(job.umask.to_string())
-        .arg(&job.here)
-        .arg(&job.program)
-        .args(&job.arguments)
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    for variable in &job.environment {
-        use std::os::unix::ffi::{OsStrExt, OsStringExt};
-        let bytes = variable.as_bytes();
-        let Some(at) = bytes.iter().position(|byte| *byte == b'=') else { continue };
-        let part = |bytes: &[u8]| std::ffi::OsString::from_vec(bytes.to_vec());
-        command.env(part(&bytes[..at]), part(&bytes[at + 1..]));
-    }
-    // What a compiler's parts hand over to each other never leaves this host.
-    if let Some(place) = &guest.temporary
-        && same::is_driver(Path::new(&job.program))
-        && !temporary::is_told(&job.environment)
-    {
-        command.env("TMPDIR", place);
-    }
-    let one = one_for_both(&mut command, job.is_one)?;
-    // Whatever it asks is asked on behalf of a job that is known.
-    let mut jobs = lock(&guest.jobs);
-    let mut child = command.spawn()?;
-    // With its ends of pipes.
-    drop(command);
-    let pid = child.id() as i32;
-    if let Some(running) = jobs.get_mut(&channel) {
-        running.pid = pid;
-    }
-    drop(jobs);
-    if guest.ended.load(Ordering::SeqCst) {
-        end_group(pid, Signal::SIGKILL);
-    }
-    // Closed when the job has ended.
-    let (over, runs) = io::pipe()?;
-    let over = Arc::new(OwnedFd::from(over));
-    let mut readers = Vec::new();
-    let pipes = [
-        (Kind::Output, one.or(child.stdout.take().map(OwnedFd::from))),
-        (Kind::Errors, child.stderr.take().map(OwnedFd::from)),
-    ];
-    for (kind, pipe) in pipes {
-        let Some(pipe) = pipe else { continue };
-        let (guest, credit, over) = (guest.clone(), credit.clone(), over.clone());
-        let read = move || pass_on(&guest, (kind, channel), [&pipe, &over], &credit);
-        readers.push(thread::spawn(read));
-    }
-    let status = child.wait()?;
-    drop(runs);
-    for reader in readers {
-        let _ = reader.join();
-    }
-    Ok(match status.signal() {
-        Some(signal) => Fate::Signal(signal as u8),
-        None => Fate::Exit(status.code().unwrap_or(1) as u8),
-    })
-}
-
-/// Where output and errors are read that are one file at home: in the order of their writes.
-fn one_for_both(command: &mut Command, is_one: bool) -> io::Result<Option<OwnedFd>> {
-    if !is_one {
-        return Ok(None);
-    }
-    let (reader, writer) = io::pipe()?;
-    command.stdout(writer.try_clone()?).stderr(writer);
-    Ok(Some(reader.into()))
-}
-
-/// Sends home what a job writes, until all who could write have closed, or the job has ended and
-/// nothing is left.
-fn pass_on(
-    guest: &Guest,
-    (kind, channel): (Kind, u32),
-    [pipe, over]: [&OwnedFd; 2],
-    credit: &Credit,
-) {
-    let (mut bytes, mut is_over) = (vec![0; PIECE], false);
-    while credit.wait(&guest.ended) {
-        let mut watched = [pipe, over].map(|end| PollFd::new(end, PollFlags::IN));
-        let watched = if is_over { &mut watched[..1] } else { &mut watched[..] };
-        match poll(watched, is_over.then_some(&Timespec::default())) {
-            Ok(0) => return,
-            Err(_) => continue,
-            Ok(_) => {}
-        }
-        if watched[0].revents().is_empty() {
-            // What it wrote before its end is there, and is looked for once more.
-            is_over = true;
-            continue;
-        }
-        let Ok(count) = rustix::io::read(pipe, &mut *bytes) else { return };
-        if count == 0 {
-            return;
-        }
-        credit.spend(count);
-        // Who reads that may look for what was written before.
-        guest.bring(channel, false);
-        if guest.put(kind, channel, &bytes[..count]).is_err() {
-            return;
-        }
-    }
-}
-
 /// Carries requests of programs here to the home of all names, one at a time.
 fn carry(guest: &Guest, listener: &OwnedFd) {
     let mut room = vec![0; husk_node::CALL_BYTES_MAX];
@@ -691,7 +544,7 @@ impl Guest {
     }
 
     /// Brings home what a job has written; `all`: nothing of it is gathered after that.
-    fn bring(&self, job: u32, all: bool) {
+    pub fn bring(&self, job: u32, all: bool) {
         if !(all || lock(&self.written).is_due(job)) {
             return;
         }
@@ -768,25 +621,4 @@ fn hurry(guest: &Guest) {
         let late = lock(&guest.written).late();
         late.into_iter().for_each(|job| guest.bring(job, false));
     }
-}
-
-/// How the process of a job begins.
-pub const JOB: &str = "husk: job";
-
-/// Becomes a job, if these are a job's words; its exit status where it cannot.
-pub fn at_a_glance(words: impl Iterator<Item = std::ffi::OsString>) -> Option<u8> {
-    let mut words = words.peekable();
-    words.peek().filter(|first| *first == JOB)?;
-    let words: Vec<_> = words.collect();
-    let [_, images, umask, here, program, shown, arguments @ ..] = &words[..] else {
-        return Some(crate::output::failure::STATUS_HUSK);
-    };
-    let umask = umask.to_str().and_then(|text| text.parse().ok()).unwrap_or(0o22);
-    rustix::process::umask(rustix::fs::Mode::from_bits_truncate(umask));
-    let mut command = vec![program.clone()];
-    command.extend_from_slice(arguments);
-    let place = Path::new(images).join(NODE);
-    let Err(failure) = crate::named::enter_at((&place, NODE), Path::new(here), &command, shown);
-    let _ = writeln!(io::stderr(), "husk: {failure}");
-    Some(failure.status)
 }

@@ -13,6 +13,8 @@ pub struct Job {
     pub umask: u32,
     /// Its standard output and error are one open file.
     pub is_one: bool,
+    /// It is a compiler's driver: its writes are gathered, and it has temporary files there.
+    pub is_driver: bool,
     /// Its working directory, which is in a tree of the image.
     pub here: OsString,
     /// Its file.
@@ -27,7 +29,9 @@ impl Job {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.umask.to_le_bytes().to_vec();
-        bytes.extend_from_slice(&u32::from(self.is_one).to_le_bytes());
+        for is in [self.is_one, self.is_driver] {
+            bytes.extend_from_slice(&u32::from(is).to_le_bytes());
+        }
         put_string(&mut bytes, &self.here);
         put_string(&mut bytes, &self.program);
         for list in [&self.arguments, &self.environment] {
@@ -41,10 +45,11 @@ impl Job {
     pub fn decode(mut bytes: &[u8]) -> Option<Job> {
         let from = &mut bytes;
         let umask = number(from).filter(|umask| umask & !0o777 == 0)?;
-        let is_one = number(from).filter(|is_one| *is_one <= 1)? == 1;
+        let mut is = || Some(number(from).filter(|is| *is <= 1)? == 1);
+        let (is_one, is_driver) = (is()?, is()?);
         let (here, program) = (string(from)?, string(from)?);
         let (arguments, environment) = (strings(from)?, strings(from)?);
-        let job = Job { umask, is_one, here, program, arguments, environment };
+        let job = Job { umask, is_one, is_driver, here, program, arguments, environment };
         let whole = job.program.as_bytes().starts_with(b"/") && !job.arguments.is_empty();
         (whole && bytes.is_empty()).then_some(job)
     }
@@ -121,6 +126,7 @@ mod tests {
         Job {
             umask: 0o22,
             is_one: true,
+            is_driver: true,
             here: "/work".into(),
             program: "/usr/bin/cc".into(),
             arguments: strings(&["cc", "-c", ""]),

@@ -23,6 +23,8 @@ mod known;
 mod loads;
 mod noted;
 mod own;
+mod program;
+mod room;
 mod same;
 mod shadow;
 mod ssh;
@@ -30,12 +32,31 @@ mod starter;
 mod stream;
 mod temporary;
 
+use serde::{Deserialize, Serialize};
+
 use crate::output::failure::Failure;
 pub use account::{Account, Running, seen};
 pub use all::{Hosts, Leaving, News};
 pub use apart::Apart;
 pub use shadow::SHADOW as SHADOW_NAME;
 pub use ssh::START_MAX;
+
+/// Whose files programs on other hosts see outside of the trees.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Root {
+    /// Those of the host on which they run; a program runs there if it is the same.
+    #[default]
+    There,
+    /// This host's.
+    Home,
+}
+
+impl Root {
+    /// Whether nobody has said anything else.
+    pub fn is_usual(&self) -> bool {
+        *self == Root::default()
+    }
+}
 
 /// Most hosts beside this one.
 pub const HOSTS_MAX: usize = 64;
@@ -85,7 +106,9 @@ pub fn serve_host(host: &str, told: &str) -> u8 {
 
 /// What shadows and jobs do, before the words are read as a command's; their exit status.
 pub fn at_a_glance() -> Option<u8> {
-    shadow::at_a_glance(std::env::args_os()).or_else(|| guest::at_a_glance(std::env::args_os()))
+    shadow::at_a_glance(std::env::args_os())
+        .or_else(|| program::at_a_glance(std::env::args_os()))
+        .or_else(|| room::at_a_glance(std::env::args_os()))
 }
 
 #[cfg(test)]

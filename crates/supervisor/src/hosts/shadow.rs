@@ -16,11 +16,13 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread;
 
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::hosts::job::{Fate, Job};
+use crate::hosts::same;
 use crate::hosts::stream::{Kind, put, take};
 use crate::output::failure::{STATUS_HUSK, STATUS_NOT_EXECUTABLE};
 use crate::output::say;
@@ -65,6 +67,7 @@ fn stand(words: &[OsString]) -> Result<u8, &'static str> {
     let job = Job {
         umask,
         is_one: husk_host::calls::are_one(1, 2),
+        is_driver: same::is_driver(Path::new(program)),
         here: here.clone(),
         program: program.clone(),
         arguments: arguments.to_vec(),

@@ -40,8 +40,9 @@ use crate::hosts::here::Here;
 use crate::hosts::job::{Fate, Job};
 use crate::hosts::known::Known;
 use crate::hosts::own::Own;
+use crate::hosts::room::Shown;
 use crate::hosts::stream::{Frame, Kind, put, take};
-use crate::hosts::{loads, ssh};
+use crate::hosts::{Root, loads, ssh};
 use crate::image::clock::exact_ns;
 use crate::named::{self, Name, SELF};
 use crate::nodes::Tree;
@@ -96,6 +97,8 @@ pub struct Told {
     pub trees: Vec<Tree>,
     /// Memory of the node there, bytes.
     pub memory_bytes: u64,
+    /// Whose files programs there see.
+    pub root: Root,
     /// The image whose log has what is said once the session has begun; `None`: it is said to who
     /// has started it.
     pub log: Option<String>,
@@ -167,6 +170,8 @@ struct Starter {
     /// Another program has been compared.
     has_compared: Condvar,
     here: Arc<Here>,
+    /// What the room there shows; `None`: there is none.
+    shown: Option<Shown>,
     heard: Mutex<Instant>,
     account: Mutex<Account>,
     /// What the guest keeps copies of; locked after `to`.
@@ -230,6 +235,7 @@ fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
     let own = File::open(SELF).and_then(|file| Own::of(file, &known));
     let mut own = own.map_err(|problem| failed(reason(&problem)))?;
     let mut link = ssh::start(host, &mut own, &known, &|line| say(&line))?;
+    let shown = (told.root == Root::Home).then(Shown::begin);
     let hello = Hello {
         version: VERSION,
         node: told.node,
@@ -238,9 +244,14 @@ fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
         features: features(),
         memory_bytes: told.memory_bytes,
         now_ns: exact_ns(),
+        room: shown.is_some(),
     };
     let hello = serde_json::to_vec(&hello).unwrap_or_default();
-    let said = put(&mut link.to, Kind::Hello, 0, &hello).and_then(|()| take(&mut link.from));
+    let said = put(&mut link.to, Kind::Hello, 0, &hello);
+    let said = said.and_then(|()| match &shown {
+        Some(shown) => shown.begin_room(host, &mut link),
+        None => take(&mut link.from),
+    });
     let welcome: Welcome = match said {
         Ok(Some(Frame { kind: Kind::Welcome, payload, .. })) => {
             serde_json::from_slice(&payload).map_err(|_| failed("it talks nonsense".to_owned()))?
@@ -266,6 +277,7 @@ fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
         compared: Mutex::default(),
         has_compared: Condvar::new(),
         here,
+        shown,
         heard: Mutex::new(Instant::now()),
         told: Mutex::new(Copied::begin(told.home.as_os_str().as_bytes())),
         account: Mutex::new(Account { host: host.to_owned(), ..Account::default() }),
@@ -290,10 +302,15 @@ fn run(starter: &Arc<Starter>, link: ssh::Link, listener: UnixListener) {
     let (reads, (over, is_over)) = (starter.clone(), mpsc::channel());
     let looks = starter.clone();
     thread::spawn(move || look_after(&looks));
+    let puts = starter.clone();
+    let tell = move |kind, channel, payload: &[u8]| puts.put(kind, channel, payload);
+    if let Some(shown) = &starter.shown {
+        shown.serve(&(Arc::new(tell) as _));
+    }
     // Before the first one is to be placed.
     let compares = starter.clone();
     thread::spawn(move || {
-        for driver in &compares.here.drivers {
+        for driver in compares.here.drivers.iter().filter(|_| compares.shown.is_none()) {
             compares.is_same(driver, COMPARE_MAX);
         }
     });
@@ -465,6 +482,8 @@ impl Starter {
         let Frame { kind, channel, payload } = frame;
         match kind {
             Kind::Alive => {}
+            Kind::Ask => self.shown.as_ref()?.ask(channel, &payload)?,
+            Kind::Note => Shown::say_not_kept(&self.host, &payload),
             Kind::Request => {
                 let (job, message) = payload.split_first_chunk()?;
                 let job = u32::from_le_bytes(*job);
@@ -549,6 +568,7 @@ impl Starter {
     /// What went on so far, as JSON.
     fn account(&self) -> Vec<u8> {
         let mut account = lock(&self.account).clone();
+        account.files_bytes = self.shown.as_ref().map_or(0, Shown::bytes);
         account.running = lock(&self.standing)
             .values()
             .map(|shadow| {
@@ -648,6 +668,11 @@ impl Starter {
 
     /// Whether the program at `path` may run there; one that may not is counted.
     fn is_placed(self: &Arc<Self>, path: &Path, patience: Duration) -> bool {
+        if let Some(shown) = &self.shown {
+            let is_shown = shown.is_shown(path);
+            lock(&self.account).hidden += u64::from(!is_shown);
+            return is_shown;
+        }
         let same = self.is_same(path, patience);
         match same {
             Some(true) => {}

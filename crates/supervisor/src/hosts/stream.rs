@@ -69,6 +69,14 @@ kinds! {
     Kept = 17,
     /// A file that may be kept: the number of the copy, the hold (eight bytes), all its bytes.
     File = 18,
+    /// A question about home's files (`room`).
+    Ask = 19,
+    /// The answer.
+    Told = 20,
+    /// A directory at home that was listed has changed: its path; none: any of them.
+    Stale = 21,
+    /// The guest: something that people should know.
+    Note = 22,
 }
 
 /// What came.
@@ -144,7 +152,7 @@ mod tests {
     fn long_frames_and_unknown_kinds_are_refused_before_anything_is_allocated() {
         let mut bytes = Vec::new();
         put(&mut bytes, Kind::Output, 7, b"some").unwrap();
-        for (at, value) in [(3, 0x7f), (3, 0xff), (4, 0), (4, 19), (4, 255)] {
+        for (at, value) in [(3, 0x7f), (3, 0xff), (4, 0), (4, 23), (4, 255)] {
             let mut wrong = bytes.clone();
             wrong[at] = value;
             assert_eq!(take(&mut &wrong[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);

@@ -21,7 +21,7 @@ use husk_proto::{Admin as _, Fs as _, Overview as _, Shortcuts as _};
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::hosts::{Apart, Leaving, News};
+use crate::hosts::{Apart, Leaving, News, Root};
 use crate::image::Image;
 use crate::image::copies::{Copies, Service};
 use crate::image::private::Private;
@@ -209,25 +209,32 @@ impl Work {
     }
 
     /// Goes on with them where another supervisor was killed, that of image `name` with these other
-    /// `hosts`; `listener` is the home's, if the keeper has kept it.
-    pub fn resume_nodes(&mut self, listener: Option<OwnedFd>, name: &Name, hosts: &[String]) {
+    /// `hosts`, which see the files of `root`; `listener` is the home's, if the keeper has kept it.
+    pub fn resume_nodes(
+        &mut self,
+        listener: Option<OwnedFd>,
+        (name, root): (&Name, Root),
+        hosts: &[String],
+    ) {
         let direct = &self.image.direct;
         if direct.nodes() < 2 {
             return;
         }
         let region = self.image.region.try_clone().map_err(crate::run::no_descriptor);
-        match region.and_then(|region| Nodes::resume(region, direct, listener, (name, hosts))) {
+        let of = (name, root, hosts);
+        match region.and_then(|region| Nodes::resume(region, direct, listener, of)) {
             Ok(nodes) => self.nodes = Some(nodes),
             Err(failure) => say(&failure.to_string()),
         }
     }
 
-    /// Begins a session with another host, in an image called `base`.
-    pub fn add_host(&mut self, base: &str, host: &str) -> Result<(), Failure> {
+    /// Begins a session with another host, in an image called `base`, for programs that see the
+    /// files of `root`.
+    pub fn add_host(&mut self, (base, root): (&str, Root), host: &str) -> Result<(), Failure> {
         let direct = &mut self.image.direct;
         if self.nodes.is_none() {
             let region = self.image.region.try_clone().map_err(crate::run::no_descriptor)?;
-            self.nodes = Some(Nodes::alone(region, direct, base)?);
+            self.nodes = Some(Nodes::alone(region, direct, (base, root))?);
         }
         let Some(nodes) = &mut self.nodes else { unreachable!("they are there") };
         let added = nodes.add_host(direct, host);

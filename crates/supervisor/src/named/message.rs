@@ -31,6 +31,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::hosts::Root;
 use crate::nodes::PartOf;
 use crate::output::failure::Failure;
 use crate::write_back::tally::Tally;
@@ -238,6 +239,9 @@ pub struct Status {
     /// Other hosts of it by number; no text: that number is free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
+    /// Whose files programs on them see.
+    #[serde(default, skip_serializing_if = "Root::is_usual")]
+    pub root: Root,
     /// The image that it is another node of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_of: Option<PartOf>,

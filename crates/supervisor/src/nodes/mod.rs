@@ -36,7 +36,7 @@ use husk_proto::image::Cover;
 use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::hosts::{Apart, Hosts, Leaving, News};
+use crate::hosts::{Apart, Hosts, Leaving, News, Root};
 use crate::named::{self, Name, SELF};
 use crate::nodes::deaths::Deaths;
 use crate::output::failure::Failure;
@@ -108,6 +108,8 @@ pub struct Nodes {
     /// The image that has a name, and a log.
     logs: Option<Name>,
     hosts: Option<Hosts>,
+    /// Whose files programs on other hosts see.
+    root: Root,
     home: PathBuf,
     deaths: Deaths,
 }
@@ -125,6 +127,7 @@ impl Nodes {
         let listener = listen(&home).map_err(|errno| unmade(reason(&errno.into())))?;
         let known = rustix::fs::fstat(&region).map_err(|errno| unmade(reason(&errno.into())))?;
         let mut nodes = Nodes::new(region, listener, &home);
+        nodes.root = settings.root;
         nodes.logs = if pid == 0 { Name::parse(OsStr::new(base)).ok() } else { None };
         nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
         let (trees, image) = (trees(direct), base.to_owned());
@@ -146,13 +149,18 @@ impl Nodes {
     }
 
     /// The agent alone, for an image called `base` that goes on: hosts are added to it.
-    pub fn alone(region: OwnedFd, direct: &mut Direct, base: &str) -> Result<Nodes, Failure> {
+    pub fn alone(
+        region: OwnedFd,
+        direct: &mut Direct,
+        (base, root): (&str, Root),
+    ) -> Result<Nodes, Failure> {
         let home = socket(direct)?;
         // Nobody answers at one of before.
         let _ = std::fs::remove_file(&home);
         let listener = listen(&home).map_err(|errno| unmade(reason(&errno.into())))?;
         let mut nodes = Nodes::new(region, listener, &home);
         nodes.logs = Name::parse(OsStr::new(base)).ok();
+        nodes.root = root;
         nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
         direct.set_nodes(0, base.as_bytes(), 0).map_err(|errno| unmade(format!("{errno:?}")))?;
         Ok(nodes)
@@ -161,7 +169,8 @@ impl Nodes {
     /// The other hosts, of which there may be none yet.
     fn hosts(&mut self, direct: &Direct) -> Result<&mut Hosts, Failure> {
         if self.hosts.is_none() {
-            self.hosts = Some(Hosts::none(&self.home, trees(direct), self.logs.clone())?);
+            self.hosts =
+                Some(Hosts::none(&self.home, trees(direct), self.root, self.logs.clone())?);
         }
         let Some(hosts) = &mut self.hosts else { unreachable!("they are there") };
         Ok(hosts)
@@ -245,13 +254,13 @@ impl Nodes {
     }
 
     /// Goes on with those of an image whose supervisor was killed, which has a log as `name`, and
-    /// with these other `hosts`. Without a `listener` that was left, there is another one at the
-    /// same place.
+    /// with these other `hosts`, which see the files of `root`. Without a `listener` that was left,
+    /// there is another one at the same place.
     pub fn resume(
         region: OwnedFd,
         direct: &Direct,
         listener: Option<OwnedFd>,
-        (name, hosts): (&Name, &[String]),
+        (name, root, hosts): (&Name, Root, &[String]),
     ) -> Result<Nodes, Failure> {
         let home = socket(direct)?;
         let listener = listener.map_or_else(
@@ -270,6 +279,7 @@ impl Nodes {
             nodes.names.push(name);
         }
         nodes.logs = Some(name.clone());
+        nodes.root = root;
         nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
         nodes.resume_hosts(direct, hosts)?;
         Ok(nodes)
@@ -278,7 +288,8 @@ impl Nodes {
     fn new(region: OwnedFd, listener: OwnedFd, home: &Path) -> Nodes {
         let (killed, names, deaths) = (Vec::new(), Vec::new(), Deaths::new());
         let (agent, logs, hosts, home) = (None, None, None, home.to_owned());
-        Nodes { region, listener, agent, killed, names, logs, hosts, home, deaths }
+        let root = Root::default();
+        Nodes { region, listener, agent, killed, names, logs, hosts, root, home, deaths }
     }
 
     /// Where the others reach us.

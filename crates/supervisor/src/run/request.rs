@@ -29,7 +29,7 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
 
-use crate::hosts::settle_hosts;
+use crate::hosts::{Root, settle_hosts};
 use crate::memory::control_group;
 use crate::named::mount::standing_over;
 use crate::nodes::{NODES_MAX, PartOf, settle_nodes, shares};
@@ -80,6 +80,8 @@ pub struct Request {
     pub nodes: Option<u32>,
     /// `--on`: other hosts.
     pub hosts: Vec<String>,
+    /// `--root`: whose files programs on other hosts see.
+    pub root: Root,
     /// It is a node of another image, and has no tree of its own.
     pub part_of: Option<PartOf>,
     /// The current directory is overlaid beside `overlays` where no tree covers it.
@@ -129,6 +131,8 @@ pub struct Settings {
     pub nodes: u32,
     /// Other hosts that programs run on.
     pub hosts: Vec<String>,
+    /// Whose files programs there see.
+    pub root: Root,
     /// Memory of each of the other nodes, bytes.
     pub other_bytes: u64,
     /// The image that it is a node of.
@@ -246,6 +250,7 @@ impl Request {
             memory_bytes,
             nodes,
             hosts,
+            root: self.root,
             other_bytes,
             part_of: None,
             mounts,

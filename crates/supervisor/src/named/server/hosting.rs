@@ -71,7 +71,8 @@ impl Hosting {
         host: String,
         asker: UnixStream,
     ) -> Option<Told> {
-        let begun = may_have(work, status).and_then(|()| work.add_host(&name.to_string(), &host));
+        let begun = may_have(work, status)
+            .and_then(|()| work.add_host((&name.to_string(), status.root), &host));
         match begun {
             Ok(()) => {
                 self.adding.push((host, asker));

@@ -215,7 +215,8 @@ fn take_over(place: Place, variables: &Variables) -> Result<Option<Successor>, F
     let image = Image::resume(region, left.started_ns)?;
     let mut work = Work::resume(image, next().ok().map(File::from), variables);
     work.serve();
-    work.resume_nodes(next().ok(), &place.name, &left.status.hosts);
+    let of = (&place.name, left.status.root);
+    work.resume_nodes(next().ok(), of, &left.status.hosts);
     (left.status.pid, left.status.keeper) = (std::process::id(), parent());
     let held = Held { place, lock: File::from(lock) };
     // For people only.
@@ -272,6 +273,7 @@ pub fn status(settings: &Settings, work: &Work) -> Status {
         region: known_by(work),
         nodes: if settings.nodes > 1 { settings.nodes } else { 0 },
         hosts: settings.hosts.clone(),
+        root: settings.root,
         part_of: settings.part_of.clone(),
         note: None,
     }

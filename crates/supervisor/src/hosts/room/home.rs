@@ -1,0 +1,395 @@
+//! Home's side of a room: answers what another host asks about files here.
+//!
+//! ```text
+//!   path ─► opened name by name, no link followed ─► others may search it? ─► list, digest, bytes
+//!   inotify: a directory that was listed has changed ─► its path, for whoever has listed it
+//! ```
+//!
+//! Invariants
+//! 1. The other host sees what every user of this one may read, and no more: a file, or what is
+//!    below a directory, that others may not read is refused, whoever we are.
+//! 2. `/proc`, `/sys`, `/dev`, `/run`, `/tmp` and `/var/tmp` are each host's own, and not shown.
+//! 3. Bytes are those of the file that was asked for: its identity is compared after the reading.
+//! 4. A directory is watched before it is listed. Each change is told once; then it is listed anew.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use husk_abi::sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::io::{Errno, Result};
+use sha2::{Digest as _, Sha256};
+
+use super::OWN;
+use super::asks::{Ask, Digest, Entry, Identity, Told};
+use crate::hosts::guest::lock;
+use crate::hosts::noted::Noted;
+
+/// Bytes read at once; the answer to a question has at most so many.
+pub const PIECE_BYTES: u64 = 256 << 10;
+/// A file of so many bytes comes with its digest.
+pub const FEW_BYTES: u64 = 64 << 10;
+/// Largest file that is shown.
+pub const FILE_BYTES_MAX: u64 = 1 << 30;
+/// Digests of files that are larger are kept for later sessions.
+const NOTED_BYTES_MIN: u64 = 256 << 10;
+/// Bytes of entries in one answer.
+const LISTING_BYTES_MAX: usize = 2 << 20;
+/// Of an entry, beside its texts.
+const ENTRY_BYTES: usize = 80;
+/// Most entries of a directory.
+const ENTRIES_MAX: usize = 1 << 20;
+/// Room for events.
+const EVENTS_BYTES: usize = 16 << 10;
+/// What others may do: read, and search.
+const OTHERS_READ: u32 = 0o4;
+const OTHERS_SEARCH: u32 = 0o1;
+/// What is looked out for in a directory, once.
+const CHANGES: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::ONLYDIR)
+    .union(WatchFlags::ONESHOT);
+
+/// Files here, as another host sees them.
+pub struct Home {
+    noted: Mutex<Noted>,
+    /// `None`: there are no watches to be had.
+    watch: Option<Watch>,
+}
+
+struct Watch {
+    queue: OwnedFd,
+    paths: Mutex<HashMap<i32, PathBuf>>,
+}
+
+impl Home {
+    /// Digests that are known are in `noted`.
+    pub fn begin(noted: Noted) -> Arc<Home> {
+        let queue = inotify::init(CreateFlags::CLOEXEC).ok();
+        let watch = queue.map(|queue| Watch { queue, paths: Mutex::default() });
+        Arc::new(Home { noted: Mutex::new(noted), watch })
+    }
+
+    /// The answer to a question.
+    pub fn answer(&self, ask: &Ask) -> Told {
+        let told = match ask {
+            Ask::List(path, after) => self.list(path, after),
+            Ask::Digest(path, identity, bytes) => self.digest(path, identity, *bytes),
+            Ask::Read(path, identity, offset) => read(path, identity, *offset),
+        };
+        told.unwrap_or_else(|errno| Told::Failed(errno.raw_os_error()))
+    }
+
+    /// Keeps digests for later sessions.
+    pub fn keep(&self) {
+        lock(&self.noted).keep();
+    }
+
+    /// Whether every user may run the program at `path`.
+    pub fn is_shown(&self, path: &Path) -> bool {
+        let Ok(real) = std::fs::canonicalize(path) else { return false };
+        open_file(&real).is_ok_and(|(_, found)| found.st_mode & OTHERS_SEARCH != 0)
+    }
+
+    fn list(&self, path: &Path, after: &OsStr) -> Result<Told> {
+        let directory = reach(path)?;
+        let found = fstat(&directory)?;
+        may(&found, OTHERS_READ | OTHERS_SEARCH)?;
+        let watched = self.watch.as_ref().is_some_and(|watch| watch.add(&directory, path));
+        let mut names = Vec::new();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        for entry in Dir::new(openat(&directory, ".", flags, Mode::empty())?)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." && name > after.as_bytes().to_vec() {
+                names.push(OsString::from_vec(name));
+            }
+            if names.len() > ENTRIES_MAX {
+                return Err(Errno::OVERFLOW);
+            }
+        }
+        names.sort();
+        let (mut entries, mut bytes, mut more) = (Vec::new(), 0, false);
+        for name in names {
+            if is_own(&path.join(&name)) {
+                continue;
+            }
+            // One that has gone meanwhile is a change.
+            let Ok(found) = statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let kind = found.st_mode & husk_abi::sys::general::S_IFMT;
+            let target = match kind {
+                S_IFREG | S_IFDIR => OsString::new(),
+                S_IFLNK => match readlinkat(&directory, &name, Vec::new()) {
+                    Ok(target) => OsString::from_vec(target.into_bytes()),
+                    Err(_) => continue,
+                },
+                _ => continue,
+            };
+            bytes += name.len() + target.len() + ENTRY_BYTES;
+            if bytes > LISTING_BYTES_MAX {
+                more = true;
+                break;
+            }
+            entries.push(Entry::of(&name, &found, target));
+        }
+        Ok(Told::Listing { entries, more, watched })
+    }
+
+    fn digest(&self, path: &Path, identity: &Identity, bytes: bool) -> Result<Told> {
+        let file = the_file(path, identity)?;
+        if identity.size <= FEW_BYTES {
+            let all = whole(&file, identity.size)?;
+            same(&file, identity)?;
+            let digest = Sha256::digest(&all).into();
+            return Ok(Told::Digest(digest, bytes.then_some(all)));
+        }
+        let digest = match identity.size >= NOTED_BYTES_MIN {
+            true => self.noted_digest(path)?,
+            false => Sha256::digest(whole(&file, identity.size)?).into(),
+        };
+        // What was noted is of this file, too, if that has not changed.
+        same(&file, identity)?;
+        let now = the_file(path, identity)?;
+        same(&now, identity)?;
+        Ok(Told::Digest(digest, None))
+    }
+
+    fn noted_digest(&self, path: &Path) -> Result<Digest> {
+        let part = lock(&self.noted).part(path, FILE_BYTES_MAX, &|_| None).ok_or(Errno::IO)?;
+        digest_of(&part.digest).ok_or(Errno::IO)
+    }
+
+    /// Waits for changes, and tells of each; an empty path: of all directories. Ends with an error.
+    pub fn watch(&self, tell: &dyn Fn(&Path)) -> Option<()> {
+        let watch = self.watch.as_ref()?;
+        let mut room = [MaybeUninit::uninit(); EVENTS_BYTES];
+        let mut events = inotify::Reader::new(&watch.queue, &mut room);
+        loop {
+            let (number, lost) = match events.next() {
+                Ok(event) => {
+                    (event.wd(), event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW))
+                }
+                Err(Errno::INTR) => continue,
+                Err(_) => return None,
+            };
+            if lost {
+                tell(Path::new(""));
+            }
+            // Of each change the end of the watch is told, too.
+            let path = lock(&watch.paths).remove(&number);
+            path.iter().for_each(|path| tell(path));
+        }
+    }
+}
+
+impl Watch {
+    fn add(&self, directory: &OwnedFd, path: &Path) -> bool {
+        // Whoever reads of an event finds the path.
+        let mut paths = lock(&self.paths);
+        let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        let added = inotify::add_watch(&self.queue, place, CHANGES);
+        added.map(|number| paths.insert(number, path.to_owned())).is_ok()
+    }
+}
+
+/// From 64 digits.
+pub fn digest_of(text: &str) -> Option<Digest> {
+    let digits = text.as_bytes().as_chunks::<2>().0.iter();
+    let bytes = digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
+}
+
+/// Whether it is each host's own.
+fn is_own(path: &Path) -> bool {
+    OWN.iter().any(|own| path.starts_with(own))
+}
+
+/// Whether others may do so with what was found.
+fn may(found: &Stat, rights: u32) -> Result<()> {
+    if found.st_mode & rights == rights { Ok(()) } else { Err(Errno::ACCESS) }
+}
+
+/// The directory at `path`, which every user may reach.
+fn reach(path: &Path) -> Result<OwnedFd> {
+    if is_own(path) {
+        return Err(Errno::NOENT);
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut directory = openat(CWD, "/", flags, Mode::empty())?;
+    for name in path.iter().skip(1) {
+        may(&fstat(&directory)?, OTHERS_SEARCH)?;
+        directory = openat(&directory, name, flags, Mode::empty())?;
+    }
+    Ok(directory)
+}
+
+/// The file at `path`, which every user may read.
+fn open_file(path: &Path) -> Result<(File, Stat)> {
+    let (parent, name) = path.parent().zip(path.file_name()).ok_or(Errno::ISDIR)?;
+    let parent = reach(parent)?;
+    may(&fstat(&parent)?, OTHERS_SEARCH)?;
+    if is_own(path) {
+        return Err(Errno::NOENT);
+    }
+    let found = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if found.st_mode & husk_abi::sys::general::S_IFMT != S_IFREG {
+        return Err(Errno::STALE);
+    }
+    may(&found, OTHERS_READ)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(&parent, name, flags, Mode::empty())?;
+    let found = fstat(&file)?;
+    may(&found, OTHERS_READ)?;
+    Ok((File::from(file), found))
+}
+
+/// The same, if it is still the one that is asked for.
+fn the_file(path: &Path, identity: &Identity) -> Result<File> {
+    let (file, _) = open_file(path)?;
+    same(&file, identity)?;
+    if identity.size > FILE_BYTES_MAX { Err(Errno::FBIG) } else { Ok(file) }
+}
+
+fn same(file: impl AsFd, identity: &Identity) -> Result<()> {
+    if Identity::of(&fstat(file)?) == *identity { Ok(()) } else { Err(Errno::STALE) }
+}
+
+fn whole(file: &File, size: u64) -> Result<Vec<u8>> {
+    let mut all = vec![0; size as usize];
+    file.read_exact_at(&mut all, 0).map_err(|problem| errno_of(&problem))?;
+    Ok(all)
+}
+
+fn read(path: &Path, identity: &Identity, offset: u64) -> Result<Told> {
+    let file = the_file(path, identity)?;
+    let mut bytes = vec![0; identity.size.saturating_sub(offset).min(PIECE_BYTES) as usize];
+    file.read_exact_at(&mut bytes, offset).map_err(|problem| errno_of(&problem))?;
+    same(&file, identity)?;
+    Ok(Told::Bytes(bytes))
+}
+
+/// A file that is shorter now has changed.
+fn errno_of(problem: &io::Error) -> Errno {
+    Errno::from_io_error(problem).unwrap_or(Errno::STALE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::known::Known;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A directory that every user may reach, and that is no temporary one.
+    fn place() -> tempfile::TempDir {
+        let place = tempfile::tempdir_in("/var").or_else(|_| tempfile::tempdir_in("/")).unwrap();
+        fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+        place
+    }
+
+    fn home() -> Arc<Home> {
+        Home::begin(Noted::begin(Known::nowhere()))
+    }
+
+    fn write(path: &Path, bytes: &[u8], mode: u32) {
+        fs::write(path, bytes).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn listed(home: &Home, path: &Path) -> Vec<Entry> {
+        match home.answer(&Ask::List(path.to_owned(), "".into())) {
+            Told::Listing { entries, more: false, watched: true } => entries,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn identity(path: &Path) -> Identity {
+        Identity::of(&rustix::fs::lstat(path).unwrap())
+    }
+
+    #[test]
+    fn files_are_listed_digested_and_read_as_they_are() {
+        let (place, home) = (place(), home());
+        let at = |name: &str| place.path().join(name);
+        let long = vec![7; PIECE_BYTES as usize + 5];
+        write(&at("few"), b"few bytes", 0o644);
+        write(&at("many"), &long, 0o644);
+        std::os::unix::fs::symlink("few", at("link")).unwrap();
+        fs::create_dir(at("below")).unwrap();
+        let entries = listed(&home, place.path());
+        let names: Vec<_> = entries.iter().map(|entry| entry.name.to_str().unwrap()).collect();
+        assert_eq!(names, ["below", "few", "link", "many"]);
+        assert_eq!(entries[2].target, "few");
+        assert_eq!(entries[1].identity, identity(&at("few")));
+        let digest: Digest = Sha256::digest(b"few bytes").into();
+        let asked = |bytes| Ask::Digest(at("few"), identity(&at("few")), bytes);
+        let told = home.answer(&asked(true));
+        assert_eq!(told, Told::Digest(digest, Some(b"few bytes".to_vec())));
+        assert_eq!(home.answer(&asked(false)), Told::Digest(digest, None));
+        let many = identity(&at("many"));
+        let digest: Digest = Sha256::digest(&long).into();
+        assert_eq!(home.answer(&Ask::Digest(at("many"), many, true)), Told::Digest(digest, None));
+        for (offset, length) in [(0, PIECE_BYTES as usize), (PIECE_BYTES, 5), (9 << 20, 0)] {
+            let told = home.answer(&Ask::Read(at("many"), many, offset));
+            assert_eq!(told, Told::Bytes(vec![7; length]), "{offset}");
+        }
+    }
+
+    #[test]
+    fn what_others_may_not_read_is_refused_and_what_has_changed_is_stale() {
+        let (place, home) = (place(), home());
+        let at = |name: &str| place.path().join(name);
+        write(&at("private"), b"x", 0o600);
+        fs::create_dir(at("closed")).unwrap();
+        write(&at("closed/file"), b"x", 0o644);
+        write(&at("file"), b"x", 0o755);
+        fs::set_permissions(at("closed"), Permissions::from_mode(0o700)).unwrap();
+        assert!(home.is_shown(&at("file")) && !home.is_shown(&at("private")));
+        let read = |name: &str| home.answer(&Ask::Read(at(name), identity(&at(name)), 0));
+        let (access, stale) = (Errno::ACCESS.raw_os_error(), Errno::STALE.raw_os_error());
+        assert_eq!(read("file"), Told::Bytes(b"x".to_vec()));
+        assert_eq!(read("private"), Told::Failed(access));
+        assert_eq!(read("closed/file"), Told::Failed(access));
+        let list = |path: &str| home.answer(&Ask::List(path.into(), "".into()));
+        assert_eq!(list(at("closed").to_str().unwrap()), Told::Failed(access));
+        for own in ["/proc", "/tmp", "/dev/shm", "/var/tmp"] {
+            assert_eq!(list(own), Told::Failed(Errno::NOENT.raw_os_error()), "{own}");
+        }
+        std::os::unix::fs::symlink("/etc", at("link")).unwrap();
+        assert!(matches!(list(at("link").to_str().unwrap()), Told::Failed(_)), "a link");
+        let before = identity(&at("file"));
+        write(&at("file"), b"y", 0o644);
+        assert_eq!(home.answer(&Ask::Read(at("file"), before, 0)), Told::Failed(stale));
+        assert_eq!(home.answer(&Ask::Digest(at("file"), before, true)), Told::Failed(stale));
+    }
+
+    #[test]
+    fn a_change_below_a_directory_that_was_listed_is_told_once() {
+        let (place, home) = (place(), home());
+        let path = place.path().to_owned();
+        listed(&home, &path);
+        let (tell, told) = std::sync::mpsc::channel();
+        let watches = home.clone();
+        std::thread::spawn(move || watches.watch(&|path| drop(tell.send(path.to_owned()))));
+        fs::write(path.join("first"), "x").unwrap();
+        assert_eq!(told.recv().unwrap(), path);
+        fs::write(path.join("second"), "x").unwrap();
+        listed(&home, &path);
+        fs::write(path.join("first"), "in place").unwrap();
+        assert_eq!(told.recv().unwrap(), path);
+        assert!(told.try_recv().is_err());
+    }
+}
