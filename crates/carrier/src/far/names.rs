@@ -2,11 +2,12 @@
 
 use husk_abi::sys::general::{S_IFDIR, S_IFLNK, S_IFREG};
 use husk_kernel::Kernel;
+use husk_kernel::descriptor::hosts;
 use husk_kernel::fs::directory::list;
 use husk_kernel::fs::walk;
 use husk_proto::fs::{
     Attributes, Backing, Change, Credentials, Entry, HostIdentity, Kind, Node, Origin, SetExtended,
-    Step, Time, Usage,
+    Step, Time, Usage, Witness,
 };
 use husk_proto::{Errno, Inode, Result};
 use husk_wire::record::{AttributeCall, Settings, Spot, Wants, What};
@@ -16,6 +17,9 @@ use husk_wire::{message, request};
 use super::home::there;
 use super::{FAR, NOW_S, Room, SHORT, caller, far, kind, moment, name, object, seen};
 use crate::Direct;
+
+/// A witness that never holds: no identity is like that.
+const NEVER: Witness = Witness { place: 0, seen: [u64::MAX; 2] };
 
 /// What `Change` and a size make of an inode.
 fn settings(change: &Change, size: Option<u64>) -> Settings {
@@ -46,12 +50,7 @@ pub(super) fn look_at_home(
     below: Option<&[u8]>,
     target: &mut Option<&mut [u8]>,
 ) -> Result<(Attributes, usize)> {
-    let found = match below {
-        None => inode,
-        // Its names have not been read from the host yet.
-        Some(_) if walk::step(home, inode)?.unlisted => return Err(Errno::EAGAIN),
-        Some(name) => walk::lookup(home, inode, name)?.inode,
-    };
+    let found = step_at_home(home, inode, below)?.inode;
     let seen = walk::attributes(home, found)?;
     let length = match target {
         Some(out) if matches!(seen.step.kind, Kind::Symlink | Kind::Socket) => {
@@ -62,10 +61,24 @@ pub(super) fn look_at_home(
     Ok((from_home(seen), length))
 }
 
+/// The same without its attributes.
+#[inline]
+fn step_at_home(home: &Kernel, inode: Inode, below: Option<&[u8]>) -> Result<Step> {
+    match below {
+        None => walk::step(home, inode),
+        Some(_) if walk::is_unlisted(home, inode) => Err(Errno::EAGAIN),
+        Some(name) => walk::lookup(home, inode, name),
+    }
+}
+
 /// As the client is to know it.
+fn step_from_home(step: Step) -> Step {
+    Step { inode: far(object(step.inode)), unlisted: false, acl: false, ..step }
+}
+
+/// The same of all attributes.
 fn from_home(seen: Attributes) -> Attributes {
-    let inode = far(object(seen.step.inode));
-    let step = Step { inode, unlisted: false, acl: false, ..seen.step };
+    let step = step_from_home(seen.step);
     Attributes { step, origin: seen.origin.map(|origin| Origin(origin.0 | FAR)), ..seen }
 }
 
@@ -117,14 +130,54 @@ impl Direct {
     #[cold]
     #[inline(never)]
     pub(crate) fn far_attributes(&mut self, inode: Inode) -> Result<Attributes> {
-        self.far_look(inode, None, None).map(|found| found.0)
+        match self.peek(|home| walk::attributes(home, there(inode))) {
+            Some(seen) => seen.map(from_home),
+            None => self.far_look(inode, None, None).map(|found| found.0),
+        }
     }
 
     /// `Fs::step` and, with a name, `Fs::lookup`.
     #[cold]
     #[inline(never)]
     pub(crate) fn far_step(&mut self, inode: Inode, below: Option<&[u8]>) -> Result<Step> {
-        self.far_look(inode, below, None).map(|found| found.0.step)
+        let known = self.recent.get().filter(|known| known.step.inode == inode && below.is_none());
+        if let Some(known) = known {
+            return Ok(known.step);
+        }
+        match self.peek(|home| step_at_home(home, there(inode), below)) {
+            Some(seen) => seen.map(step_from_home),
+            None => self.far_look(inode, below, None).map(|found| found.0.step),
+        }
+    }
+
+    /// The same, with what it rests on in the home's memory.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_step_witnessed(
+        &mut self,
+        inode: Inode,
+        below: Option<&[u8]>,
+        witness: &mut Witness,
+    ) -> Result<Step> {
+        let seen = self.peek(|home| match below {
+            None => walk::step_witnessed(home, there(inode), witness),
+            Some(_) if walk::is_unlisted(home, there(inode)) => Err(Errno::EAGAIN),
+            Some(name) => walk::lookup_witnessed(home, there(inode), name, witness),
+        });
+        match seen {
+            Some(seen) => seen.map(step_from_home),
+            None => {
+                *witness = NEVER;
+                self.far_look(inode, below, None).map(|found| found.0.step)
+            }
+        }
+    }
+
+    /// `Fs::holds`: all witnesses of this process are the home's.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_holds(&self, witnesses: &[Witness]) -> bool {
+        self.home.as_ref().is_some_and(|home| walk::holds(home, witnesses))
     }
 
     /// `Fs::parent`.
@@ -138,8 +191,11 @@ impl Direct {
     #[cold]
     #[inline(never)]
     pub(crate) fn far_has_host_bytes(&self, inode: Inode) -> bool {
-        let known = self.recent.get().filter(|known| known.step.inode == inode);
-        known.is_some_and(|known| known.backing == Backing::Host)
+        match (self.recent.get(), &self.home) {
+            (Some(known), _) if known.step.inode == inode => known.backing == Backing::Host,
+            (_, Some(home)) => hosts::has_host_bytes(home, there(inode)),
+            _ => false,
+        }
     }
 
     /// `Fs::read_link`.

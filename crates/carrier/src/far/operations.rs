@@ -26,8 +26,7 @@ pub(crate) mod fs {
         name: &[u8],
         witness: &mut Witness,
     ) -> Result<Step> {
-        *witness = Witness::default();
-        me.far_step(dir, Some(name))
+        me.far_step_witnessed(dir, Some(name), witness)
     }
 
     #[inline]
@@ -36,8 +35,7 @@ pub(crate) mod fs {
         inode: Inode,
         witness: &mut Witness,
     ) -> Result<Step> {
-        *witness = Witness::default();
-        me.far_step(inode, None)
+        me.far_step_witnessed(inode, None, witness)
     }
 
     #[inline]

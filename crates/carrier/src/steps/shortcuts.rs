@@ -14,7 +14,7 @@ use crate::far::is_far;
 #[inline]
 pub(crate) fn holds(me: &Direct, witnesses: &[Witness]) -> bool {
     if me.is_away {
-        return false;
+        return me.far_holds(witnesses);
     }
     husk_kernel::fs::walk::holds(&me.kernel, witnesses)
 }

@@ -84,6 +84,14 @@ pub fn step(kernel: &Kernel, inode: Inode) -> Result<Step> {
     Ok(step_of(inode.number, ident, owner))
 }
 
+/// Whether the names of what has this number, if it is a directory, have not been read from the
+/// host yet.
+#[inline]
+pub fn is_unlisted(kernel: &Kernel, inode: Inode) -> bool {
+    let region = &kernel.session.region;
+    low(region.load(region.map.object(INODE, inode.number).word(ino::IDENT))) & ino::UNLISTED != 0
+}
+
 /// The word at which identity and owner were seen, and these.
 #[inline(always)]
 fn identity(kernel: &Kernel, inode: Inode) -> Result<(u64, u64, u64)> {

@@ -56,6 +56,11 @@ impl Worker {
         Ok(Self { child, orders, answers })
     }
 
+    /// The image that it is in.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Hands the baton over and waits for it to come back; CPU time in ns.
     fn order(&mut self, verb: &str, count: u64, name: &str) -> anyhow::Result<f64> {
         self.spend(verb, count, name).map(|spent| spent.cpu_ns)

@@ -1,5 +1,6 @@
 //! What messages between nodes cost, and calls on another node.
 
+mod deaths;
 pub mod exchange;
 pub mod msg;
 pub mod nodes;

@@ -7,9 +7,13 @@
 //!   away     husk run --nodes 2  -- husk bench worker DIR        HUSK_NODE=1: what it starts is
 //! ```
 //!
+//! The first worker has answered before another one starts: this program's rewritten copy is there
+//! then. Without it calls are trapped, which is another measurement.
+//!
 //! Each round has a batch of each side, one after the other; a ratio is the median of the rounds'
 //! ratios of wall time, because the agent of the home works, too. The builds are whole runs of a
-//! generated C project, on one node, on two, and on one again, in turn.
+//! generated C project, on one node, on two, and on one again, in turn. What others wait after a
+//! death is in `deaths`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,12 +28,15 @@ use crate::bench::measure::machine::Machine;
 use crate::bench::measure::pair::Worker;
 use crate::bench::measure::scratch::Scratch;
 use crate::bench::measure::stop;
+use crate::bench::messages::deaths::{self, Wait};
 use crate::bench::report::median;
 
 /// What the control may read.
 const CONTROL: std::ops::RangeInclusive<f64> = 0.9..=1.1;
 /// Files of the project that is built.
 const FILES: u32 = 40;
+/// Agents that are killed at most: far fewer than are replaced.
+const DEATHS_MAX: u32 = 21;
 /// A program that is started.
 const START: &str = "start of /bin/true";
 /// Rows: what is done, how often in a batch, and the most that it may cost, times one node's.
@@ -82,12 +89,14 @@ struct Report {
     /// One node over one node: 1.0 where the figures mean something.
     control: f64,
     rows: Vec<Row>,
+    waits: Vec<Wait>,
 }
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let scratch = Scratch::create(None)?;
     let mut one = Worker::start(image(&scratch, &[], None))?;
+    each_ns(&mut one, 1, ROWS[0].0)?;
     let mut again = Worker::start(image(&scratch, &[], None))?;
     let mut far = Worker::start(image(&scratch, &["--nodes", "2"], Some(true)))?;
     let mut away = Worker::start(image(&scratch, &["--nodes", "2"], Some(false)))?;
@@ -114,12 +123,16 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         }
         rows.push(row(format!("{name}, on the other node"), &pairs, wanted));
     }
+    let deaths = options.rounds.min(DEATHS_MAX);
+    let mut waits = vec![deaths::of_agents(&mut far, deaths)?];
     drop((one, again, far, away));
+    waits.extend(deaths::of_nodes(&scratch, deaths.div_ceil(3))?);
     if !options.no_builds {
         rows.extend(builds(&scratch, options.rounds.div_ceil(3))?);
     }
     let control = median(controls.into_iter());
-    let report = Report { machine: Machine::look(None), rounds: options.rounds, control, rows };
+    let report =
+        Report { machine: Machine::look(None), rounds: options.rounds, control, rows, waits };
     let text =
         if options.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.table() };
     print(&text)?;
@@ -139,12 +152,18 @@ fn row(name: String, pairs: &[(f64, f64)], wanted: Option<f64>) -> Row {
     Row { name, one_us, other_us, ratio, wanted }
 }
 
-/// A worker in an image. With nodes: on the second one, or on the first with what it starts there.
-fn image(scratch: &Scratch, nodes: &[&str], is_there: Option<bool>) -> Command {
+/// An image, without its command.
+pub fn image_of(scratch: &Scratch, nodes: &[&str]) -> Command {
     let mut image = Command::new(&scratch.program);
     image.env("HUSK_CONFIG", "none").env_remove("HUSK_NODE").current_dir(&scratch.idle);
     image.args(["run", "--discard", "--memory", "512M"]).args(nodes);
     image.arg("--mount").arg(&scratch.mount).arg("--");
+    image
+}
+
+/// A worker in an image. With nodes: on the second one, or on the first with what it starts there.
+fn image(scratch: &Scratch, nodes: &[&str], is_there: Option<bool>) -> Command {
+    let mut image = image_of(scratch, nodes);
     if is_there.is_some() {
         image.env("HUSK_NODE", "1");
     }
@@ -217,7 +236,20 @@ impl Report {
             let _ =
                 writeln!(text, "{name:<40} {one_us:>10.1} {other_us:>10.1} {ratio:>7.2}  {goal}");
         }
-        let _ = writeln!(text, "{:<40} {:>29.2}", "control: one node, twice", self.control);
+        let _ = writeln!(
+            text,
+            "\n{:<46} {:>8} {:>8}  wanted",
+            "after a death, ms", "median", "longest"
+        );
+        for wait in &self.waits {
+            let Wait { name, median_ms, longest_ms, wanted_ms } = wait;
+            let mark = if wait.is_met() { "ok" } else { "MISSED" };
+            let _ = writeln!(
+                text,
+                "{name:<46} {median_ms:>8.1} {longest_ms:>8.1}  <= {wanted_ms} {mark}"
+            );
+        }
+        let _ = writeln!(text, "\n{:<40} {:>29.2}", "control: one node, twice", self.control);
         if !CONTROL.contains(&self.control) {
             text += "\nThe control is not 1.0: this machine was too busy, measure again.\n";
         }
