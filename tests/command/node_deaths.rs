@@ -159,6 +159,7 @@ const NAMELESS: &str = "
 import os
 old, new = [os.open(name, os.O_RDWR | os.O_CREAT) for name in ('old', 'new')]
 os.unlink('old'); os.unlink('new')
+for n in range(150): os.open('many', os.O_RDWR | os.O_CREAT); os.unlink('many')
 assert os.write(old, b'x' * 90000) == 90000
 n = 0
 while True:

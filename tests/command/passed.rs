@@ -184,6 +184,15 @@ print(os.read(one, 9))
         "N sh -c 'PROBE (sleep 0.3; echo later) & echo first' > out; sleep 0.1; echo > go; \
          while ! grep -q later out; do sleep 0.05; done; cat out",
     ),
+    moves(
+        "hundreds of files",
+        "P '
+fds = [os.open(\"f%d\" % n, os.O_RDWR | os.O_CREAT) for n in range(200)]
+for n, fd in enumerate(fds): os.write(fd, b\"%d\" % n)
+there(\"for n in range(A, A + 200): os.write(n, b\\\"x\\\")\", *fds)
+print([os.pread(fd, 9, 0) for fd in fds])
+'",
+    ),
     stays(
         "epoll set and watches",
         "P '
@@ -279,28 +288,43 @@ sort -n tooka tookb | cmp - n && echo read";
     assert_eq!(seen, "900\nread\n", "{killed}: {}", outcome.shown());
 }
 
+/// Each says its number, and waits.
+const KEPT: [(&str, &str); 2] = [
+    ("e = select.epoll(); os.set_inheritable(e.fileno(), True)", "an epoll set"),
+    (
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+for n in range(1100): os.set_inheritable(os.dup(0), True)",
+        "one of more than it can take along",
+    ),
+];
+
 #[test]
 fn husk_explain_says_which_descriptor_keeps_a_program_on_its_node() {
     if against_native() {
         return;
     }
     let scratch = Scratch::new("nodes-kept");
-    let (work, images) = (scratch.fresh("work"), scratch.path().join("images"));
-    let program =
-        "import os, select, time; e = select.epoll(); os.set_inheritable(e.fileno(), True)
-print(os.getpid(), e.fileno(), flush=True); time.sleep(1000)";
-    let mut command = husk(&["--nodes", "2"], &["python3", "-c", program]);
-    command.env("HUSK_IMAGES", &images);
-    let running = Run::start(command, &work, scratch.path());
-    let told = until("its number", || {
-        let told = String::from_utf8(running.stdout()).expect("digits");
-        told.ends_with('\n').then_some(told)
-    });
-    let (pid, fd) = told.trim_end().split_once(' ').expect("two numbers");
-    let mut command = Command::new(binary());
-    command.env("HUSK_IMAGES", &images).args(["explain", &running.pid().to_string(), pid]);
-    let said = String::from_utf8(command.output().expect("husk").stdout).expect("text");
-    let line = format!("node     0; its next program stays there: number {fd} is an epoll set");
-    assert!(said.lines().any(|said| said == line), "{said}");
-    process::kill(running.pid());
+    let images = scratch.path().join("images");
+    for (opens, is) in KEPT {
+        let work = scratch.fresh("work");
+        let program = format!(
+            "import os, resource, select, time\n{opens}\n\
+             print(os.getpid(), flush=True); time.sleep(1000)"
+        );
+        let mut command = husk(&["--nodes", "2"], &["python3", "-c", &program]);
+        command.env("HUSK_IMAGES", &images);
+        let running = Run::start(command, &work, scratch.path());
+        let told = until("its number", || {
+            let told = String::from_utf8(running.stdout()).expect("digits");
+            told.ends_with('\n').then_some(told)
+        });
+        let mut command = Command::new(binary());
+        command.env("HUSK_IMAGES", &images);
+        command.args(["explain", &running.pid().to_string(), told.trim_end()]);
+        let said = String::from_utf8(command.output().expect("husk").stdout).expect("text");
+        let begin = "node     0; its next program stays there: number ";
+        let says = |line: &str| line.starts_with(begin) && line.ends_with(&format!(" is {is}"));
+        assert!(said.lines().any(says), "{is}: {said}");
+        process::kill(running.pid());
+    }
 }

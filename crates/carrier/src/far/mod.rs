@@ -147,29 +147,39 @@ fn seen(said: &husk_wire::record::Attributes) -> Attributes {
 /// Memory for long messages.
 struct Room {
     at: usize,
+    length: usize,
 }
 
 impl Room {
-    const BYTES: usize = CALL_BYTES_MAX;
-
+    /// For one message.
     fn new() -> Result<Room> {
+        Room::of(CALL_BYTES_MAX)
+    }
+
+    fn of(length: usize) -> Result<Room> {
         let (prot, flags) = (PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
         // SAFETY: a fresh mapping anywhere.
-        let at =
-            unsafe { calls::raw(nr::mmap, [0, Room::BYTES, prot, flags, -1isize as usize, 0]) }?;
-        Ok(Room { at })
+        let at = unsafe { calls::raw(nr::mmap, [0, length, prot, flags, -1isize as usize, 0]) }?;
+        Ok(Room { at, length })
     }
 
     fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: a mapping of our own, of that length, zero or as it was filled.
-        unsafe { core::slice::from_raw_parts_mut(self.at as *mut u8, Room::BYTES) }
+        unsafe { core::slice::from_raw_parts_mut(self.at as *mut u8, self.length) }
+    }
+
+    /// As pairs of words.
+    fn pairs(&mut self) -> &mut [[u64; 2]] {
+        let count = self.length / size_of::<[u64; 2]>();
+        // SAFETY: the same mapping, which begins with a page; all words are sound.
+        unsafe { core::slice::from_raw_parts_mut(self.at as *mut [u64; 2], count) }
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
         // SAFETY: our own mapping, which nothing leads to any more.
-        let _ = unsafe { calls::raw(nr::munmap, [self.at, Room::BYTES, 0, 0, 0, 0]) };
+        let _ = unsafe { calls::raw(nr::munmap, [self.at, self.length, 0, 0, 0, 0]) };
     }
 }
 

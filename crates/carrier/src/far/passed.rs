@@ -19,6 +19,7 @@ use husk_kernel::descriptor::table;
 use husk_kernel::fs::walk;
 use husk_proto::descriptor::{Description, Shown, Slot};
 use husk_proto::fs::{Kind, Span};
+use husk_proto::process::ALONG_MAX;
 use husk_proto::{Errno, Files, Result, Shortcuts as _};
 use husk_wire::record::{Object, Owning, Passed, Passing, Transfer};
 use husk_wire::text::Bytes;
@@ -30,8 +31,6 @@ use crate::Direct;
 
 /// Places from here on are at the offset that the home has.
 pub(super) const SHARED: u64 = 1 << 62;
-/// Most descriptors that a program takes along.
-const PASSED_MAX: usize = 64;
 const SHORT_ANSWER: usize = 256;
 
 /// A description at home, as a word; never 0.
@@ -47,7 +46,7 @@ impl Direct {
     /// Notes in a new process's table what the home has open under these numbers of the process
     /// `pid`, as which it was a program of the home until now.
     pub fn take_passed(&mut self, pid: u32, numbers: &[u32]) -> Result<()> {
-        let mut known = [(0, 0); PASSED_MAX];
+        let mut known = [(0, 0); ALONG_MAX];
         for (index, &number) in numbers.iter().enumerate() {
             let place = known.get_mut(index).ok_or(Errno::EMFILE)?;
             *place = (0, number);

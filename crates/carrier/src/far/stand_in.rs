@@ -18,7 +18,7 @@ use husk_wire::record::{Access, Spot};
 use husk_wire::text::List;
 use husk_wire::{message, request};
 
-use super::{FAR, SHORT, caller, far, name, object};
+use super::{FAR, Room, SHORT, caller, far, name, object};
 use crate::Direct;
 
 /// Holds that are given back with one message.
@@ -279,21 +279,23 @@ impl Direct {
         self.ask::<message::Open>(&asked, &mut [0; SHORT], &mut [0; 1024]).map(drop)
     }
 
-    /// Tells the home that holds are not needed any more. What is not told is kept until the image
+    /// Tells the home that holds are not needed any more. What is not told is kept until this node
     /// ends.
     #[cold]
     #[inline(never)]
     pub(crate) fn far_give_back(&mut self, holds: &[u64]) {
-        let mut some = [0; GIVEN_MAX];
-        let mut count = 0;
-        for &hold in holds.iter().filter(|hold| **hold != 0).take(GIVEN_MAX) {
-            some[count] = hold;
-            count += 1;
-        }
-        let Ok(grants) = List::new(&some[..count]) else { return };
-        if count > 0 {
-            let asked = request::Return { grants };
-            let _ = self.ask::<message::Return>(&asked, &mut [0; SHORT], &mut [0; 128]);
+        for some in holds.chunks(GIVEN_MAX) {
+            let mut given = [0; GIVEN_MAX];
+            let mut count = 0;
+            for &hold in some.iter().filter(|hold| **hold != 0) {
+                given[count] = hold;
+                count += 1;
+            }
+            let Ok(grants) = List::new(&given[..count]) else { return };
+            if count > 0 {
+                let asked = request::Return { grants };
+                let _ = self.ask::<message::Return>(&asked, &mut [0; SHORT], &mut [0; 128]);
+            }
         }
     }
 
@@ -326,30 +328,45 @@ impl Direct {
         done
     }
 
+    /// Calls `emit` with what stands for each hold of a table, and the hold.
+    fn each_held(&mut self, files: Files, emit: &mut dyn FnMut(Inode, u64)) {
+        let mut next = 0;
+        while let Some(fd) = self.next_number(files, next) {
+            if let Some((own, hold)) = self.held_by(files, fd) {
+                emit(own, hold);
+            }
+            next = fd + 1;
+        }
+    }
+
     /// The same of all that this process has open.
     #[cold]
     #[inline(never)]
     pub(crate) fn far_close_all(&mut self, step: impl FnOnce(&mut Self)) {
-        let files = self.files();
-        let mut held = [(Inode { number: 0, generation: 0 }, 0u64); GIVEN_MAX];
-        let (mut count, mut next) = (0, 0);
-        while let Some(fd) = self.next_number(files, next).filter(|_| count < GIVEN_MAX) {
-            if let Some(one) = self.held_by(files, fd) {
-                held[count] = one;
-                count += 1;
-            }
-            next = fd + 1;
+        let (files, mut count) = (self.files(), 0);
+        self.each_held(files, &mut |_, _| count += 1);
+        let (mut few, mut room) = ([[0; 2]; GIVEN_MAX], None);
+        if count > GIVEN_MAX {
+            // Without memory for them, what is above the first is kept until this node ends.
+            room = Room::of(count * size_of::<[u64; 2]>()).ok();
         }
+        let held = room.as_mut().map_or(&mut few[..], Room::pairs);
+        let mut known = 0;
+        self.each_held(files, &mut |own, hold| {
+            if let Some(place) = held.get_mut(known) {
+                *place = [u64::from(own.generation) << 32 | u64::from(own.number), hold];
+                known += 1;
+            }
+        });
         step(self);
         let mut gone = [0; GIVEN_MAX];
-        let mut given = 0;
-        for &(own, hold) in &held[..count] {
-            if walk::step(&self.kernel, own).is_err() {
-                gone[given] = hold;
-                given += 1;
+        for some in held[..known].chunks(GIVEN_MAX) {
+            for (gone, &[own, hold]) in gone.iter_mut().zip(some) {
+                let own = Inode { number: own as u32, generation: (own >> 32) as u32 };
+                *gone = if walk::step(&self.kernel, own).is_err() { hold } else { 0 };
             }
+            self.far_give_back(&gone[..some.len()]);
         }
-        self.far_give_back(&gone[..given]);
     }
 
     /// The same of what process `pid`, which is dead, had open.

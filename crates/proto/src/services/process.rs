@@ -6,6 +6,9 @@
 
 use crate::{Inode, Result};
 
+/// Most descriptors of the host, and most of the image, that a program takes along to another node.
+pub const ALONG_MAX: usize = 512;
+
 /// A process record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process(pub u32);

@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //! 1. Where anything is in the way nothing has happened, and it runs on its own node: an epoll or
-//!    inotify instance, more than `NUMBERS_MAX` descriptors, a directory that was removed. What it
+//!    inotify instance, more than `ALONG_MAX` descriptors, a directory that was removed. What it
 //!    has open of the image it keeps here, too, until it ends.
 //! 2. A node that does not answer is left out, unless `HUSK_NODE` names it: then the exec fails, as
 //!    it does where `HUSK_NODE` names no node. A program never runs on another node than was asked
@@ -33,19 +33,18 @@ use husk_abi::proc::put_decimal;
 use husk_abi::{Errno, PATH_MAX, SPREAD};
 use husk_host::calls;
 use husk_proto::place::Policy;
+use husk_proto::process::ALONG_MAX;
 use husk_runtime::entry::{Joined, Newcomer, Text, joined, letter};
 use husk_runtime::handover::{self, GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PLAIN};
 use husk_runtime::reach::{
     ANSWER_BYTES_MAX, Descriptor, PATIENCE_S, connect, place, receive, send,
 };
 
-/// Most descriptors that a program takes along.
-pub(super) const NUMBERS_MAX: usize = 64;
 /// The two high numbers lie below this, and above that.
 const NUMBERS_END: usize = 1022;
 const NUMBERS_LOW: usize = 16;
-/// Room for a letter: a directory, and numbers.
-const LETTER_BYTES: usize = PATH_MAX + 2048;
+/// Room for a letter: a directory, and two lists of numbers of up to 7 digits.
+const LETTER_BYTES: usize = PATH_MAX + 16 * ALONG_MAX + 256;
 /// The variable that says on which node what is started runs.
 pub const NODE_NAME: &[u8] = b"HUSK_NODE=";
 /// Room for a hand-over.
@@ -171,7 +170,7 @@ pub fn join(
     asked: bool,
     program: &CStr,
 ) -> Result<Option<Ready>, Errno> {
-    let (mut numbers, mut passed) = ([0; NUMBERS_MAX], [0; NUMBERS_MAX]);
+    let (mut numbers, mut passed) = ([0; ALONG_MAX], [0; ALONG_MAX]);
     let mut place_room = [0; PATH_MAX];
     let along = thread.client.takes_along(&mut numbers, &mut passed, &mut place_room);
     let Ok(Along { numbers: inherited, passed, here, umask }) = along else { return Ok(None) };

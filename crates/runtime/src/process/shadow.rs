@@ -18,7 +18,7 @@
 //! 2. An image without other hosts pays for a look at one word.
 
 use crate::client::nodes::Along;
-use crate::process::elsewhere::{ASKED_PATIENCE_S, NUMBERS_MAX};
+use crate::process::elsewhere::ASKED_PATIENCE_S;
 use crate::process::exec::{area, copy_words, count, start_natively};
 use crate::process::loads;
 use crate::thread::Thread;
@@ -28,6 +28,7 @@ use husk_abi::sys::general::{S_IFCHR, S_IFIFO, S_IFMT};
 use husk_abi::{PATH_MAX, nr};
 use husk_client::{ExecTarget, Program};
 use husk_host::calls::{self, raw};
+use husk_proto::process::ALONG_MAX;
 use husk_runtime::entry::Text;
 use husk_runtime::reach::{Descriptor, PATIENCE_S, connect, send};
 
@@ -60,7 +61,7 @@ pub fn become_shadow(
     asked: Option<u64>,
     envp: usize,
 ) -> Option<()> {
-    let (mut numbers, mut place) = ([0; NUMBERS_MAX], [0; PATH_MAX]);
+    let (mut numbers, mut place) = ([0; ALONG_MAX], [0; PATH_MAX]);
     if !may_go(thread, program, path.to_bytes()) {
         return None;
     }
@@ -68,7 +69,7 @@ pub fn become_shadow(
         loads::note(thread, 0);
         return None;
     }
-    let mut passed = [0; NUMBERS_MAX];
+    let mut passed = [0; ALONG_MAX];
     let along = thread.client.takes_along(&mut numbers, &mut passed, &mut place).ok()?;
     let Along { numbers, passed: [], here, umask } = along else { return None };
     let standard = numbers.iter().all(|number| *number <= 2) || are_apart(thread, numbers);

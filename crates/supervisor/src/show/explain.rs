@@ -7,8 +7,9 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 
-use husk_proto::descriptor::Descriptors as _;
+use husk_proto::descriptor::{Descriptors as _, Slot};
 use husk_proto::place::{Moment, Origin, Placement, Policy, Rule, SHOWN_ONE};
+use husk_proto::process::ALONG_MAX;
 use husk_proto::{Overview as _, Shortcuts as _};
 use serde::Serialize;
 
@@ -217,11 +218,19 @@ fn kept_by(visit: &mut Visit, pid: u32) -> Vec<KeptBy> {
     let direct = &mut visit.direct;
     let mut found = Vec::new();
     let Some(files) = direct.files_of(pid).filter(|_| direct.nodes() > 1) else { return found };
-    let mut from = 0;
+    let (mut from, mut inherited) = (0, [0; 2]);
     while let Some(fd) = direct.next_number(files, from) {
         from = fd + 1;
         if direct.close_on_exec(files, fd) != Ok(false) {
             continue;
+        }
+        let slot = direct.slot(files, fd);
+        // Those of the host, and those of the image.
+        inherited[0] += usize::from(matches!(slot, Slot::Host(_)));
+        inherited[1] += usize::from(!matches!(slot, Slot::Host(None)));
+        let is_more = inherited.iter().any(|count| *count > ALONG_MAX);
+        if is_more && found.is_empty() {
+            found.push(KeptBy { fd, is: "one of more than it can take along" });
         }
         if direct.epoll_set(files, fd).is_some() {
             found.push(KeptBy { fd, is: "an epoll set" });
