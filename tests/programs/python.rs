@@ -25,6 +25,11 @@ fn a_pool_of_worker_processes() {
 }
 
 #[test]
+fn who_reads_less_than_there_is_room_for_is_told_of_what_comes_next() {
+    python("drained", include_str!("sources/drained.py")).check();
+}
+
+#[test]
 fn files_through_every_door() {
     python("python-files", include_str!("sources/files.py")).check();
 }

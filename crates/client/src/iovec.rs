@@ -49,6 +49,14 @@ impl Cursor {
         (self.left >= count).then_some(self.address)
     }
 
+    /// Where the next bytes lie in one buffer, `most` at most, and how many; moves on behind them.
+    pub fn next_piece<M: Memory>(&mut self, memory: &M, most: usize) -> Option<(usize, usize)> {
+        self.refill(memory).ok()?;
+        let (address, length) = (self.address, self.left.min(most));
+        self.advance(length);
+        Some((address, length))
+    }
+
     /// The bytes that lie before memory ends, once it has (`ended`).
     pub fn reached(&self) -> usize {
         self.moved

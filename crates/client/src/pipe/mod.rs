@@ -187,7 +187,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Moves bytes through a pipe or a lane. `whole`: a write goes through the ring as a whole or
-    /// not at all, and a read ends with what the ring has.
+    /// not at all.
     pub(crate) fn flow(
         &mut self,
         c: &Call,
@@ -216,14 +216,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     if end.socket && end.writes {
                         self.tell_set(c.args[0], end.pipe);
                     }
-                    // The host may have more, and no second edge to tell of it.
-                    let more = !end.writes && !whole && moved < length;
+                    // The host may have more, and no second edge to tell of it: to who reads less
+                    // than he has room for, there is no more.
+                    let more = !end.writes && moved < length;
                     if !more || !self.services.pipe_is_leaving(end.pipe) {
                         return value(moved as u64);
                     }
                 }
                 Ok(Flow::Host { .. }) if moved > 0 => {
-                    let got = self.read_at_once(c.args[0], end, &cursor, length - moved);
+                    let got = self.read_at_once(c.args[0], end, cursor, length - moved);
                     self.services.pipe_landed(end.pipe, false, got);
                     return value(moved as u64 + got);
                 }
@@ -418,13 +419,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// What the host has, without waiting, behind what a ring had.
-    fn read_at_once(&self, fd: usize, end: End, rest: &Cursor, length: usize) -> u64 {
-        let Some(address) = rest.whole(length) else { return 0 };
-        if end.socket {
-            let flags = MSG_DONTWAIT as usize;
-            return self.host.call(nr::recvfrom, [fd, address, length, flags, 0, 0]).max(0) as u64;
+    fn read_at_once(&self, fd: usize, end: End, mut rest: Cursor, length: usize) -> u64 {
+        let mut done = 0;
+        while done < length {
+            let Some((address, room)) = rest.next_piece(&self.memory, length - done) else { break };
+            let got = if end.socket {
+                let args = [fd, address, room, MSG_DONTWAIT as usize, 0, 0];
+                self.host.call(nr::recvfrom, args).max(0) as usize
+            } else {
+                read_pipe(&self.host, fd, address, room).unwrap_or(0)
+            };
+            done += got;
+            if got < room {
+                break;
+            }
         }
-        read_pipe(&self.host, fd, address, length).unwrap_or(0) as u64
+        done as u64
     }
 
     /// A counted host call is over: what the application gets.

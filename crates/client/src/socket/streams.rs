@@ -203,7 +203,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 None
             }
             Ok(Verdict::Pass) => None,
-            answer => Some(answer),
+            answer => {
+                // The host may have more, and has told of it already.
+                if matches!(answer, Ok(Verdict::Return(count)) if (count as usize) < length) {
+                    self.tell_again(end.pipe);
+                }
+                Some(answer)
+            }
         }
     }
 
