@@ -38,6 +38,16 @@ fn images_live_side_by_side() {
     images.script("one", "echo one > file");
     images.script("two", "echo two > other; test ! -e file");
     assert_eq!(images.script("one", "ls"), "file\n");
+    // As PostgreSQL looks whether a directory is another server's.
+    let shown = |what: &str, name: &str| {
+        images.script(name, &format!("mkdir -p /tmp/d d; stat -c '{what}' /tmp/d d; rmdir d"))
+    };
+    let (one, two) = (shown("%Hd %d", "one"), shown("%Hd %d", "two"));
+    assert!(one.starts_with("0 ") && two.starts_with("0 "), "{one}{two}");
+    assert_ne!(one.lines().next(), two.lines().next(), "devices of memory trees");
+    assert_eq!(one.lines().nth(1), two.lines().nth(1), "both overlay the same");
+    let (one, two) = (shown("%i", "one"), shown("%i", "two"));
+    assert_ne!(one.lines().nth(1), two.lines().nth(1), "numbers of what is new in an overlay");
     let list = images.done(&["ls"]);
     let states: Vec<_> = list.lines().skip(1).map(|line| &line[..22]).collect();
     assert_eq!(states, ["one              up   ", "two              up   "]);

@@ -44,7 +44,8 @@ const MOUNT_WORDS: u32 = 528;
 const MOUNT_DEVICE: u32 = 3;
 const MOUNT_NUMBERS: u32 = 4;
 /// Added to the numbers of what an overlay has beside the host's objects, whose numbers are the
-/// host's: above those that host file systems give, and exact where programs keep a double.
+/// host's: above those that host file systems give, and exact where programs keep a double. Between
+/// it and the number of 32 bits is what tells this image from others.
 const OWN_NUMBERS: u64 = 1 << 52;
 const COUNTERS: u32 = 9600;
 const COUNTERS_MAX: usize = 512;
@@ -220,7 +221,7 @@ pub fn add_mount(
     let cell = fixed(kernel, MOUNT_TABLE + index * MOUNT_WORDS);
     put_text(region, cell.word(8), path);
     let shown = match cover {
-        Cover::Overlay => Shown { device, own_numbers: OWN_NUMBERS },
+        Cover::Overlay => Shown { device, own_numbers: own_numbers(self::device(kernel)) },
         Cover::Memory => Shown { device: self::device(kernel), own_numbers: 0 },
     };
     region.store(cell.word(MOUNT_DEVICE), shown.device);
@@ -230,6 +231,12 @@ pub fn add_mount(
     region.store(cell, pair(root.generation, root.number));
     region.store(fixed(kernel, MOUNTS), index as u64 + 1);
     Ok(())
+}
+
+/// `OWN_NUMBERS` of the image that has `device`, of whose minor number 19 bits fit in.
+fn own_numbers(device: u64) -> u64 {
+    let minor = device & 0xff | device >> 12 & 0x7ff00;
+    OWN_NUMBERS | minor << 32
 }
 
 /// `Image::mounts`.

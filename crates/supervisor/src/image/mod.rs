@@ -14,6 +14,7 @@ pub mod work;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +41,9 @@ use crate::write_back::record::manifest;
 use crate::write_back::{Source, host};
 use clock::{exact_ns, now_ns};
 
-/// `st_dev` of files in an image: a minor number of major 0 (unnamed devices) that no host uses.
-const DEVICE: u64 = 0xf_ffff;
+/// Minor numbers of major 0 (unnamed devices) that the host, which begins at 1, does not reach: one
+/// of them is the `st_dev` of an image's own trees.
+const DEVICES: Range<u64> = 0x8_0000..0x10_0000;
 /// Nobody's process record: the supervisor runs no program.
 const NOBODY: Process = Process(0);
 /// All capabilities: the supervisor acts for the image, not for a user.
@@ -287,9 +289,18 @@ fn gather(region: &OwnedFd, layout: Layout) {
 
 /// Maps a new region, writes an empty image into it, and attaches.
 pub fn join(region: &OwnedFd, layout: Layout, copies: &Path) -> Result<Direct, Errno> {
+    let memory = rustix::fs::fstat(region).map_err(|error| Errno(error.raw_os_error()))?;
     husk_carrier::map_region(region.as_raw_fd() as u32, layout)?;
-    husk_carrier::format(layout, DEVICE, copies.as_os_str().as_bytes())?;
+    husk_carrier::format(layout, device(memory.st_ino), copies.as_os_str().as_bytes())?;
     attach()
+}
+
+/// `st_dev` of an image whose memory is inode `memory` at the host. Programs of two images may
+/// compare what they have (PostgreSQL, by shared memory of the host: device and inode of its
+/// directory), so each image has its own.
+fn device(memory: u64) -> u64 {
+    let minor = DEVICES.start + memory % (DEVICES.end - DEVICES.start);
+    rustix::fs::makedev(0, minor as u32)
 }
 
 /// The calling thread's way to the image.
