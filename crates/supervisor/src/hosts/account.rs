@@ -144,12 +144,15 @@ impl Account {
             (self.busy, "ran here as it was busy"),
             (self.silent, "ran here as it was silent"),
             (self.unknown, "ran here as they were not compared yet"),
-            (self.different, "ran here as it has not the same program"),
             (self.hidden, "ran here as others may not read them"),
+            (self.different, "ran here as it has not the same program"),
         ] {
             if count > 0 {
                 line.push_str(&format!("; {count} {what}"));
             }
+        }
+        if self.different > 0 {
+            line.push_str(" (--root home lets them run there)");
         }
         line
     }
