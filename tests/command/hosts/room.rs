@@ -4,16 +4,16 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use husk_tests::Outcome;
 use husk_tests::tree::Tree;
+use husk_tests::{Outcome, Run, process};
 
-use super::host::Host;
+use super::host::{Host, until};
 use super::{FILES, programs};
 use crate::nodes::project;
-use crate::{run, said};
+use crate::{LIMIT, run, said};
 
 /// Hides the compiler, its parts and the headers of the other host.
-const BARE: &str = "for p in /usr/lib/gcc /usr/libexec/gcc /usr/include; do
+pub const BARE: &str = "for p in /usr/lib/gcc /usr/libexec/gcc /usr/include; do
 [ ! -d $p ] || mount -t tmpfs none $p || exit 1; done
 for p in cc gcc as ld; do p=$(readlink -f /usr/bin/$p); mount --bind /dev/null $p || exit 1; done
 cp /etc/passwd /run; echo 'there:x:7777:7777::/:/bin/sh' >>/run/passwd
@@ -182,6 +182,24 @@ fn where_nothing_can_be_kept_programs_run_all_the_same_and_a_line_says_why() {
         let line = lines.iter().find_map(|line| line.strip_prefix(kept));
         assert_eq!(line.is_some(), !told.is_empty(), "{}", outcome.shown());
         assert!(line.unwrap_or_default().contains(told), "{}", outcome.shown());
+    }
+}
+
+#[test]
+fn where_a_room_or_its_guest_is_killed_programs_end_as_killed_and_others_run_at_home() {
+    let Some(host) = Host::new("hosts-nokeeper") else { return };
+    for victim in ["room", "guest"] {
+        let work = host.scratch.fresh("work");
+        let script = "exec </dev/null; HUSK_NODE=1 sleep 300; echo $?; perl -e 'print 7'";
+        let command = host.command(&["--on", "h", "--root", "home"], &["sh", "-c", script]);
+        let run = Run::start(command, &work, host.scratch.path());
+        until("its process there", || host.exactly("sleep 300").is_some());
+        let pid = if victim == "room" { host.process("husk: room") } else { host.guest() };
+        assert!(process::kill(pid.expect("a process")));
+        let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+        assert_eq!(outcome.stdout, b"137\n7", "{victim}: {}", outcome.shown());
+        assert!(outcome.stderr.contains("husk: h is lost"), "{victim}: {}", outcome.shown());
+        host.nothing_is_left();
     }
 }
 

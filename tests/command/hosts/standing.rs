@@ -275,3 +275,27 @@ fn hosts_that_an_image_cannot_have_are_refused_in_one_line_and_it_goes_on() {
     assert!(line.contains("a node of another image has none"), "{line}");
     image.down();
 }
+
+#[test]
+fn programs_see_the_files_of_home_also_on_hosts_that_are_added_and_after_a_death() {
+    let Some(mut host) = Host::new("hosts-uproom") else { return };
+    host.serve(super::room::BARE);
+    let image = Image::new(&host);
+    image.up(&["--root", "home"]);
+    image.done(&["node", "add", "ci", "h"]);
+    let script =
+        "exec </dev/null; HUSK_NODE=1 as --version >/dev/null && HUSK_NODE=1 cat /etc/passwd";
+    let passwd = fs::read("/etc/passwd").expect("a file");
+    let seen = || image.husk(&["exec", "ci", "--", "sh", "-c", script]);
+    let output = seen();
+    assert!(output.stdout == passwd, "{output:?}");
+    assert_eq!(image.programs(), 2, "{:#}", image.row(1));
+    let before = image.number("pid");
+    assert!(process::kill(before));
+    until("another supervisor", || ![Value::Null, before.into()].contains(&image.facts()["pid"]));
+    until("the host is up again", || image.is_up());
+    let output = seen();
+    assert!(output.stdout == passwd, "{output:?}");
+    assert_eq!(image.programs(), 2, "{:#}", image.row(1));
+    image.down();
+}

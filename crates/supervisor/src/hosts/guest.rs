@@ -363,15 +363,20 @@ fn watch(guest: &Guest) {
         // Where one writes, something is on its way; it may wait for a network that is gone.
         let said = guest.output.try_lock().ok().map(|mut to| put(&mut *to, Kind::Alive, 0, &[]));
         if silent || said.is_some_and(|said| said.is_err()) {
-            end(guest);
-            // The main thread waits in a read that may never end. What is left of the directory is
-            // removed here.
-            if let Some(place) = guest.images.parent().and_then(Path::parent) {
-                let _ = fs::remove_dir_all(place);
-            }
-            std::process::exit(1);
+            give_up(guest);
         }
     }
+}
+
+/// Ends the session and this process.
+pub fn give_up(guest: &Guest) -> ! {
+    end(guest);
+    // The main thread waits in a read that may never end. What is left of the directory is removed
+    // here.
+    if let Some(place) = guest.images.parent().and_then(Path::parent) {
+        let _ = fs::remove_dir_all(place);
+    }
+    std::process::exit(1);
 }
 
 /// Takes what home sends until that ends.

@@ -23,6 +23,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Condvar, Mutex};
 use std::thread;
@@ -35,7 +36,7 @@ pub use shown::Shown;
 
 use crate::config::state;
 use crate::digest::hex;
-use crate::hosts::guest::{Guest, lock};
+use crate::hosts::guest::{Guest, give_up, lock};
 use crate::hosts::stream::{Frame, Kind, put, take};
 use crate::named::SELF;
 
@@ -135,7 +136,12 @@ pub fn pass_on(guest: &Guest, mut asks: ChildStdout) {
             _ => break,
         }
     }
+    let is_made = matches!(*lock(&room.made.0), Some(Ok(())));
     room.is_made(Err("its process has ended".to_owned()));
+    if is_made && !guest.ended.load(Ordering::SeqCst) {
+        // Programs see nothing any more: they end as killed, and others run at home.
+        give_up(guest);
+    }
 }
 
 /// Where copies of programs are kept, made and named without links.
