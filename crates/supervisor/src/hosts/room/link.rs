@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -17,6 +17,31 @@ use crate::hosts::stream::{Frame, Kind, put, take};
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// A question that is on its way.
+pub struct Asked<'a> {
+    link: &'a Link,
+    channel: u32,
+    told: Receiver<Vec<u8>>,
+}
+
+impl Asked<'_> {
+    /// The answer.
+    pub fn wait(self) -> Result<Told> {
+        let answer = self.told.recv_timeout(ANSWER_MAX).ok();
+        match answer.and_then(|answer| Told::decode(&answer)) {
+            Some(Told::Failed(errno)) => Err(Errno::from_raw_os_error(errno)),
+            Some(told) => Ok(told),
+            None => Err(Errno::IO),
+        }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        lock(&self.link.waiting).remove(&self.channel);
+    }
+}
 
 /// Home, as far as a room sees it.
 pub struct Link {
@@ -44,17 +69,18 @@ impl Link {
 
     /// The answer to a question. `EIO`: there is none.
     pub fn ask(&self, ask: &Ask) -> Result<Told> {
+        self.begin(ask).wait()
+    }
+
+    /// Asks, and does not wait yet.
+    pub fn begin(&self, ask: &Ask) -> Asked<'_> {
         let channel = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = sync_channel(1);
         lock(&self.waiting).insert(channel, tell);
-        let sent = put(&mut *lock(&self.to), Kind::Ask, channel, &ask.encode());
-        let answer = sent.ok().and_then(|()| told.recv_timeout(ANSWER_MAX).ok());
-        lock(&self.waiting).remove(&channel);
-        match answer.and_then(|answer| Told::decode(&answer)) {
-            Some(Told::Failed(errno)) => Err(Errno::from_raw_os_error(errno)),
-            Some(told) => Ok(told),
-            None => Err(Errno::IO),
+        if put(&mut *lock(&self.to), Kind::Ask, channel, &ask.encode()).is_err() {
+            lock(&self.waiting).remove(&channel);
         }
+        Asked { link: self, channel, told }
     }
 
     /// The session is over: nobody waits any more.

@@ -17,10 +17,13 @@ use crate::hosts::ssh::Link;
 use crate::hosts::stream::{Frame, Kind, put, take};
 use crate::output::say;
 
-/// Questions that may wait: each thread of a room has one, and some it has given up.
-const QUEUED_MAX: usize = 64;
+/// Questions that may wait: each thread of a room has some, and some it has given up.
+const QUEUED_MAX: usize = 256;
 /// Threads that answer.
 const THREADS: usize = 2;
+
+/// Most letters of what a guest says for people.
+const WHY_MAX: usize = 100;
 
 /// Sends a frame to the room.
 type Tell = Arc<dyn Fn(Kind, u32, &[u8]) + Send + Sync>;
@@ -66,6 +69,7 @@ impl Shown {
     /// Says why the room at `host` keeps nothing.
     pub fn say_not_kept(host: &str, why: &[u8]) {
         let why = String::from_utf8_lossy(why);
+        let why: String = why.chars().filter(|one| !one.is_control()).take(WHY_MAX).collect();
         say(&format!("{host} keeps no files of this host for later: {why}"));
     }
 

@@ -15,7 +15,7 @@
 //!    `HELD_BYTES_MAX` of them, for this session.
 //! 4. No file is run from here: its bytes are read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -43,6 +43,8 @@ const INDEX_BYTES_MAX: u64 = 16 << 20;
 const KNOWN_MAX: usize = 1 << 15;
 /// Files that have changed within so many seconds are not known by their times.
 const SETTLED_S: u64 = 2;
+/// Two changes within so long may have the same time.
+const TICK_NS: i64 = 100_000_000;
 /// A use is noted anew after so many seconds.
 const USED_S: u64 = 3600;
 /// Read at a time.
@@ -75,6 +77,8 @@ pub struct Store {
     index: Mutex<(Index, bool)>,
     /// Those that this session has read.
     fresh: Mutex<BTreeMap<String, Identity>>,
+    /// This host's own files that this session has read.
+    fresh_own: Mutex<HashMap<Identity, Digest>>,
     held: Mutex<(BTreeMap<Digest, File>, u64)>,
     /// Why files cannot be kept; said once.
     pub why: Mutex<Option<String>>,
@@ -113,6 +117,7 @@ impl Store {
             bytes: Mutex::default(),
             index: Mutex::new((index, false)),
             fresh: Mutex::default(),
+            fresh_own: Mutex::default(),
             held: Mutex::default(),
             why: Mutex::new(why),
         }
@@ -179,15 +184,19 @@ impl Store {
     pub fn own(&self, path: &Path, mut own: File) -> Option<(Digest, File)> {
         let identity = Identity::of(&fstat(&own).ok()?);
         let path = path.to_str().map(str::to_owned);
-        let known = path.as_ref().and_then(|path| {
+        let fresh = lock(&self.fresh_own).get(&identity).copied();
+        let known = fresh.or_else(|| {
             let index = lock(&self.index);
-            let (known, digest) = index.0.own.get(path)?;
+            let (known, digest) = index.0.own.get(path.as_ref()?)?;
             (*known == identity.text()).then(|| digest_of(digest))?
         });
         let digest = match known {
             Some(digest) => digest,
             None => digest_all(&mut own).ok()?.0,
         };
+        if fresh.is_none() && !(0..=TICK_NS).contains(&age_ns(&identity)) {
+            lock(&self.fresh_own).insert(identity, digest);
+        }
         if let Some(path) = path.filter(|_| known.is_none() && is_settled(&identity)) {
             let (index, is_new) = &mut *lock(&self.index);
             index.own.insert(path, (identity.text(), hex(&digest)));
@@ -355,6 +364,12 @@ fn open_own(place: &Path) -> io::Result<OwnedFd> {
 
 fn is_ours(found: &fs::Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
+}
+
+/// How long ago a file has changed.
+fn age_ns(identity: &Identity) -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    (now.as_nanos() as i64).saturating_sub(identity.changed_ns)
 }
 
 fn is_settled(identity: &Identity) -> bool {

@@ -13,7 +13,7 @@
 //! 3. No thread here touches a path of the room: it would wait for itself.
 //! 4. A file is opened only when all of its bytes are here and are those that home has digested.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -46,6 +46,8 @@ const TTL: Duration = Duration::from_secs(1);
 const ENTRIES_MAX: usize = 1 << 20;
 /// What Linux calls the root.
 const ROOT: u64 = 1;
+/// Pieces of a file that are on their way at once.
+const AHEAD: usize = 4;
 /// Unit of `st_blocks`; what is best read at once.
 const BLOCK: u64 = 512;
 const BLOCK_BYTES: u32 = 4096;
@@ -296,18 +298,15 @@ impl Shared {
     ) -> Result<File> {
         let failed = |problem: std::io::Error| Errno::from_io_error(&problem).unwrap_or(Errno::IO);
         let mut coming = self.store.begin(identity.size).map_err(failed)?;
-        let mut piece = few;
-        let mut got = 0;
-        while got < identity.size {
-            let bytes = match piece.take() {
-                Some(bytes) => Ok(Told::Bytes(bytes)),
-                None => self.link.ask(&Ask::Read(path.to_owned(), *identity, got)),
-            };
-            let added = match bytes {
-                Ok(Told::Bytes(bytes)) if (1..=PIECE_BYTES).contains(&(bytes.len() as u64)) => {
-                    got += bytes.len() as u64;
-                    coming.add(&bytes).map_err(failed)
-                }
+        if let Some(few) = few {
+            return coming.add(&few).and_then(|()| self.store.end(coming, digest)).map_err(failed);
+        }
+        let mut offsets = (0..identity.size).step_by(PIECE_BYTES as usize);
+        let ask = |offset| self.link.begin(&Ask::Read(path.to_owned(), *identity, offset));
+        let mut asked: VecDeque<_> = offsets.by_ref().take(AHEAD).map(ask).collect();
+        while let Some(piece) = asked.pop_front() {
+            let added = match piece.wait() {
+                Ok(Told::Bytes(bytes)) => coming.add(&bytes).map_err(failed),
                 Ok(_) => Err(Errno::IO),
                 Err(errno) => Err(errno),
             };
@@ -315,6 +314,7 @@ impl Shared {
                 coming.give_up();
                 return Err(errno);
             }
+            asked.extend(offsets.next().map(ask));
         }
         self.store.end(coming, digest).map_err(failed)
     }
