@@ -105,7 +105,7 @@ fn kill_agents(name: &str, mut running: Run) -> Run {
 }
 
 /// Kills all processes of node 1; none of them starts another one.
-fn kill_node(scratch: &Scratch, running: &Run) {
+pub fn kill_node(scratch: &Scratch, running: &Run) {
     let image = nodes(scratch, running)[1]["image"].clone();
     let row = listed(scratch, &image).expect("node 1 is listed");
     let [supervisor, keeper] = ["pid", "keeper"].map(|who| row[who].as_i64().expect("a number"));
@@ -116,7 +116,7 @@ fn kill_node(scratch: &Scratch, running: &Run) {
     kill_programs(running);
 }
 
-fn kill_programs(running: &Run) {
+pub fn kill_programs(running: &Run) {
     for found in running.descendants() {
         let name = fs::read_to_string(format!("/proc/{}/comm", found.pid)).unwrap_or_default();
         if matches!(name.trim_end(), "python3" | "sh") {

@@ -232,7 +232,7 @@ fn what_another_node_does_not_serve_is_refused_with_an_errno() {
         return;
     }
     let script = "
-import errno, fcntl, mmap, os, socket
+import errno, mmap, os, socket
 def told(what, call):
     try:
         call(); print(what, 'served')
@@ -240,8 +240,6 @@ def told(what, call):
         print(what, errno.errorcode[error.errno])
 fd = os.open('file', os.O_RDWR | os.O_CREAT)
 os.write(fd, b'x' * 5000)
-told('flock', lambda: fcntl.flock(fd, fcntl.LOCK_EX))
-told('lockf', lambda: fcntl.lockf(fd, fcntl.LOCK_EX))
 told('mkfifo', lambda: os.mkfifo('fifo'))
 told('socket', lambda: socket.socket(socket.AF_UNIX).bind('socket'))
 told('tmpfile', lambda: os.open('.', os.O_TMPFILE | os.O_RDWR))
@@ -253,7 +251,7 @@ print(bytes(mmap.mmap(fd, 5000, access=mmap.ACCESS_READ)) == b'x' * 5000)
     let work = scratch.fresh("work");
     let argv = ["sh", "-c", ON_NODE_1, "sh", "python3", "-c", script];
     let outcome = run(&scratch, &work, husk(&["--nodes", "2"], &argv));
-    let expected = "flock ENOLCK\nlockf ENOLCK\nmkfifo EPERM\nsocket EPERM\ntmpfile ENOTSUP\n\
+    let expected = "mkfifo EPERM\nsocket EPERM\ntmpfile ENOTSUP\n\
         shared ENODEV\nprivate served\nTrue\n";
     assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
 }

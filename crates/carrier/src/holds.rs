@@ -1,7 +1,8 @@
 //! Who serves other nodes keeps files open for them, whoever serves them next.
 
 use husk_kernel::descriptor::holds;
-use husk_proto::{Files, Result};
+use husk_proto::lock::{Mode, Range};
+use husk_proto::{Files, Inode, Result};
 
 pub use husk_kernel::descriptor::holds::Hold;
 
@@ -26,6 +27,36 @@ impl Direct {
                 let _ = holds::end(&self.kernel, name, |hold| fits(name, hold));
             }
         });
+    }
+
+    /// Asks for a lock of the description that a hold keeps open, or gives it back: `None` if it
+    /// was done, else the word of its waiters.
+    pub fn lock_held(
+        &mut self,
+        (hold, node): (u64, u16),
+        is_flock: bool,
+        inode: Inode,
+        range: Range,
+        mode: Mode,
+    ) -> Result<Option<u32>> {
+        let fits = |hold: &Hold| hold.node == node;
+        holds::lock(&self.kernel, (hold, &fits), is_flock, inode, range, mode)
+    }
+
+    /// The same for the POSIX locks of a table of another node, of which `pid` asks.
+    pub fn lock_elsewhere(
+        &mut self,
+        (node, files, pid): (u16, u32, u32),
+        inode: Inode,
+        range: Range,
+        mode: Mode,
+    ) -> Result<Option<u32>> {
+        husk_kernel::lock::lock_elsewhere(&self.kernel, (node, files, pid), inode, range, mode)
+    }
+
+    /// Takes all POSIX locks away that programs on a node have.
+    pub fn drop_locks_of(&mut self, node: u16) -> Result<()> {
+        husk_kernel::lock::drop_node(&self.kernel, node)
     }
 
     /// Calls `emit` with the name of each hold.

@@ -41,19 +41,32 @@ const LIST_MAX: u32 = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder {
     kind: u32,
-    id: u32,
+    id: u64,
 }
+
+/// In the name of a holder: the table is another node's.
+const ELSEWHERE: u64 = 1 << 63;
 
 /// The holder of a table's POSIX locks.
 pub(crate) fn posix(files: Files) -> Holder {
-    Holder { kind: POSIX, id: files.0 }
+    Holder { kind: POSIX, id: files.0.into() }
+}
+
+/// The holder of the POSIX locks of a table of another node.
+pub fn elsewhere(node: u16, files: u32) -> Holder {
+    Holder { kind: POSIX, id: ELSEWHERE | u64::from(node) << 32 | u64::from(files) }
+}
+
+/// The holder of a description's locks: OFD, or of `flock`.
+pub fn of_description(description: u32, is_flock: bool) -> Holder {
+    Holder { kind: if is_flock { FLOCK } else { OFD }, id: description.into() }
 }
 
 fn holder(kernel: &Kernel, owner: Owner) -> Holder {
     match owner {
         Owner::Process => posix(process::files(kernel)),
-        Owner::Description(description) => Holder { kind: OFD, id: description.0 },
-        Owner::Flock(description) => Holder { kind: FLOCK, id: description.0 },
+        Owner::Description(description) => of_description(description.0, false),
+        Owner::Flock(description) => of_description(description.0, true),
     }
 }
 
@@ -71,7 +84,7 @@ fn line(region: &Region, number: u32) -> Line {
     let cell = region.map.object(LINE, number);
     let word = |n: u32| region.load(cell.word(n));
     Line {
-        holder: Holder { kind: high(word(NEXT)), id: word(OWNER) as u32 },
+        holder: Holder { kind: high(word(NEXT)), id: word(OWNER) },
         range: Range { start: word(START), end: word(END) },
         exclusive: high(word(MODE)) != 0,
         pid: low(word(MODE)),
@@ -162,13 +175,17 @@ pub fn lock(
     }
 }
 
-enum Step {
+/// How a step of asking for a lock ended.
+pub(crate) enum Step {
+    /// There is more to be done.
     Again,
+    /// Whether something was given back.
     Done { freed: bool },
+    /// Somebody's is in the way; what the word of its waiters is.
     Blocked { by: Holder, value: u32 },
 }
 
-fn attempt(
+pub(crate) fn attempt(
     txn: &mut Txn<'_>,
     who: Holder,
     inode: Inode,
@@ -265,7 +282,7 @@ fn insert(
     let word = txn.get(head);
     txn.init(cell, pair(high(txn.get(cell)), tag::LOCK));
     txn.init(cell.word(NEXT), pair(who.kind, high(word)));
-    txn.init(cell.word(OWNER), who.id as u64);
+    txn.init(cell.word(OWNER), who.id);
     txn.init(cell.word(START), range.start);
     txn.init(cell.word(END), range.end);
     txn.init(cell.word(MODE), pair(exclusive as u32, pid));
@@ -275,12 +292,14 @@ fn insert(
 
 /// Notes that this thread's table waits for another one; `EDEADLK` when that closes a circle.
 fn note_wait(kernel: &Kernel, who: Holder, by: Holder) -> Result<()> {
-    if who.kind != POSIX || by.kind != POSIX {
+    // Who waits on another node is not known here.
+    if who.kind != POSIX || by.kind != POSIX || by.id & ELSEWHERE != 0 {
         return Ok(());
     }
-    let mut here = by.id;
+    let (who, by) = (who.id as u32, by.id as u32);
+    let mut here = by;
     for _ in 0..CIRCLE_MAX {
-        if here == who.id {
+        if here == who {
             return Err(Errno::EDEADLK);
         }
         let edge = (1..=kernel.session.slots_high())
@@ -291,7 +310,7 @@ fn note_wait(kernel: &Kernel, who: Holder, by: Holder) -> Result<()> {
             None => break,
         }
     }
-    kernel.session.set_waits_for(pair(who.id, by.id))?;
+    kernel.session.set_waits_for(pair(who, by))?;
     kernel.session.note(crate::WAITS);
     Ok(())
 }
@@ -304,8 +323,18 @@ pub fn test(
     range: Range,
     mode: Mode,
 ) -> Result<Option<Held>> {
+    test_as(kernel, holder(kernel, owner), inode, range, mode)
+}
+
+/// The same for a holder.
+pub fn test_as(
+    kernel: &Kernel,
+    who: Holder,
+    inode: Inode,
+    range: Range,
+    mode: Mode,
+) -> Result<Option<Held>> {
     let region = &kernel.session.region;
-    let who = holder(kernel, owner);
     let cell = live(region, inode)?;
     let found = kernel.session.read(cell, || lowest(region, cell, who, &range, mode))?;
     Ok(found.map(|held| Held {
@@ -341,7 +370,7 @@ pub(crate) fn drop_description(txn: &mut Txn<'_>, inode: Cell, description: u32)
     }
     let all = Range { start: 0, end: u64::MAX };
     for kind in [OFD, FLOCK] {
-        let who = Holder { kind, id: description };
+        let who = Holder { kind, id: description.into() };
         carve(txn, inode, who, all, Mode::Unlock, &mut all.clone())?;
     }
     Ok(())
@@ -349,7 +378,94 @@ pub(crate) fn drop_description(txn: &mut Txn<'_>, inode: Cell, description: u32)
 
 /// Takes the OFD locks of a description away before it is closed for the last time.
 pub(crate) fn drop_many(kernel: &Kernel, inode: u32, description: u32) -> Result<()> {
-    drop_owner(kernel, inode, Holder { kind: OFD, id: description })
+    drop_owner(kernel, inode, of_description(description, false))
+}
+
+/// The locks of an inode that is not locked, as they are at some moment of a look.
+fn lines(region: &Region, inode: Cell) -> impl Iterator<Item = Line> {
+    let mut number = high(region.load(inode.word(ino::ORIGIN)));
+    let lines = core::iter::from_fn(move || {
+        let held = (number != 0).then(|| line(region, number))?;
+        number = held.next;
+        Some(held)
+    });
+    lines.take(LIST_MAX as usize)
+}
+
+/// Whether somebody has a lock of an inode.
+pub fn has(kernel: &Kernel, inode: Inode, who: Holder) -> Result<bool> {
+    let region = &kernel.session.region;
+    let cell = live(region, inode)?;
+    if high(region.load(cell.word(ino::ORIGIN))) == 0 {
+        return Ok(false);
+    }
+    kernel.session.read(cell, || lines(region, cell).any(|held| held.holder == who))
+}
+
+/// The address of the word that waiters for locks of an inode sleep on.
+pub fn wait_address(kernel: &Kernel, inode: Inode) -> usize {
+    let region = &kernel.session.region;
+    region.futex_address(wake_word(region, inode.number))
+}
+
+/// Takes all POSIX locks away that programs on a node have.
+#[cfg(feature = "answers")]
+pub fn drop_node(kernel: &Kernel, node: u16) -> Result<()> {
+    let region = &kernel.session.region;
+    let is_its = |held: &Line| held.holder.id >> 32 == (ELSEWHERE >> 32 | u64::from(node));
+    for number in 1..kernel.session.never_used(INODE) {
+        let cell = region.map.object(INODE, number);
+        while high(region.load(cell.word(ino::ORIGIN))) != 0 {
+            let held = kernel.session.read(cell, || lines(region, cell).find(is_its))?;
+            let Some(held) = held else { break };
+            drop_owner(kernel, number, held.holder)?;
+        }
+    }
+    Ok(())
+}
+
+/// Asks for a lock of a holder of another node, whose request counts as long as `holds` says so in
+/// the same transaction, or gives it back: `None` if it was done, else the word of its waiters.
+#[cfg(feature = "answers")]
+pub(crate) fn lock_of_another(
+    kernel: &Kernel,
+    inode: Inode,
+    range: Range,
+    mode: Mode,
+    pid: u32,
+    holds: &dyn Fn(&mut Txn<'_>) -> Result<Holder>,
+) -> Result<Option<u32>> {
+    if range.start >= range.end {
+        return Err(Errno::EINVAL);
+    }
+    loop {
+        let step = kernel.run(|txn| {
+            let who = holds(txn)?;
+            attempt(txn, who, inode, range, mode, pid)
+        });
+        match step.map_err(|error| if error == Errno::ENOSPC { Errno::ENOLCK } else { error })? {
+            Step::Again => {}
+            Step::Done { freed } => {
+                if freed {
+                    wake(kernel, inode.number);
+                }
+                return Ok(None);
+            }
+            Step::Blocked { value, .. } => return Ok(Some(value)),
+        }
+    }
+}
+
+/// The same of the POSIX locks of a table of another node, of which process `pid` asks.
+#[cfg(feature = "answers")]
+pub fn lock_elsewhere(
+    kernel: &Kernel,
+    (node, files, pid): (u16, u32, u32),
+    inode: Inode,
+    range: Range,
+    mode: Mode,
+) -> Result<Option<u32>> {
+    lock_of_another(kernel, inode, range, mode, pid, &|_| Ok(elsewhere(node, files)))
 }
 
 /// Calls `emit` for each lock line of an inode, for the checker.

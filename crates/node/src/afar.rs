@@ -27,8 +27,9 @@ pub struct Lent {
 
 /// What is not answered over hosts: it is about this host's own objects.
 pub fn is_refused(asked: Asked) -> bool {
-    use Asked::{DescriptionIo, Extended, HostFile, Memory, PassDescription};
-    matches!(asked, HostFile | Extended | Memory | PassDescription | DescriptionIo)
+    use Asked::{DescriptionIo, Extended, HostFile, Lock, Memory, PassDescription, Unlock};
+    let of_hosts = matches!(asked, HostFile | Extended | Memory);
+    of_hosts || matches!(asked, PassDescription | DescriptionIo | Lock | Unlock)
 }
 
 /// What is told of an inode: nothing of the host.

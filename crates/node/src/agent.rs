@@ -15,6 +15,7 @@ use husk_wire::{
 };
 
 use crate::afar::{self, Lent};
+use crate::locks::Lock;
 use crate::plain::Plain;
 use crate::planted::planted;
 use crate::serve::failure;
@@ -37,6 +38,8 @@ pub struct Agent {
     pub lends_memory: bool,
     /// The hold that the answer to the request of now has the number of.
     pub unheard: Option<(u16, u64)>,
+    /// The lock that the answer to the request of now grants.
+    pub unheard_lock: Option<Lock>,
     /// The change that the answer to the request of now tells of.
     pub answered: Option<Change>,
     /// Who asks now is the process that has started this agent.
@@ -158,6 +161,7 @@ impl Agent {
             memory: None,
             lends_memory: false,
             unheard: None,
+            unheard_lock: None,
             answered: None,
             is_supervisor: false,
             bytes: Vec::new(),
@@ -169,6 +173,7 @@ impl Agent {
     /// Handles a request; its answer's body is put into `room`.
     pub fn handle(&mut self, header: &Header, body: &[u8], room: &mut [u8]) -> Handled {
         (self.lends_memory, self.unheard, self.answered) = (false, None, None);
+        self.unheard_lock = None;
         if header.role != Role::Request && !planted!(PostedIsDone) {
             let fault = if header.role == Role::Reply { Fault::Unasked } else { Fault::Role };
             self.sessions.refuse(header.source, fault);
@@ -219,6 +224,8 @@ impl Agent {
             Some(Asked::Read) => self.read(header, take(header, body)?, room),
             Some(Asked::WriteHome) => self.write(header, take(header, body)?, room),
             Some(Asked::Space) => self.space(header, take(header, body)?, room),
+            Some(Asked::Lock) => self.lock(header, take(header, body)?, room),
+            Some(Asked::Unlock) => self.unlock(header, take(header, body)?, room),
             Some(Asked::PassDescription) => self.pass(header, take(header, body)?, room),
             Some(Asked::DescriptionIo) => self.transfer(header, take(header, body)?, room),
             Some(Asked::Epoch) => self.epoch(header, take(header, body)?, room),

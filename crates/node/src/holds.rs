@@ -95,6 +95,7 @@ impl Agent {
     /// Nobody has taken the answer to the request of now: who asked was killed, or has given up. A
     /// hold whose number nobody knows is let go of.
     pub fn was_not_heard(&mut self) {
+        self.lock_was_not_heard();
         if let Some((node, number)) = self.unheard.take()
             && !planted!(UnheardHoldKept)
         {
@@ -109,7 +110,8 @@ impl Agent {
         if !planted!(DeathKeepsHolds) {
             direct.end_holds(|_, hold| is_dead(hold, node, epoch));
         }
-        // Where that fails, they stay until their places are needed.
+        // Where that fails, they stay until their places are needed, or the image ends.
+        let _ = direct.drop_locks_of(node);
         let _ = direct.forget_answers(node, epoch);
     }
 }

@@ -31,6 +31,7 @@ mod clock;
 mod copies;
 mod fetcher;
 mod holds;
+mod locks;
 mod names;
 mod once;
 mod passed;

@@ -93,6 +93,8 @@ pub fn serve(
         sessions.fence(node, epoch);
         // What an agent before this one has kept open for it.
         direct.end_holds(|_, hold| is_dead(hold, node, epoch));
+        // Nobody has asked for one since, and whoever waits looks again.
+        let _ = direct.drop_locks_of(node);
     }
     direct.detach();
     let memory = to_read(region).ok().map(|memory| (Arc::new(memory), layout));

@@ -367,13 +367,13 @@ messages! {
     Space = 35, "space", AskerToHome, Cached {
         hold: u64, call: SpaceCall, offset: u64, length: u64, keep_size: bool, leaves: Leaves,
     } -> { offset: u64, change: u64 } [ENOSPC ENXIO EFBIG];
-    /// Locks a range, and may wait for it.
+    /// Locks a range. Where it is not granted, `change` is the word that its waiters sleep on.
     Lock = 36, "lock", AskerToHome, Cached {
-        object: Object, owner: u64, range: Range, mode: LockMode, waits: bool,
+        object: Object, owner: u64, range: Range, mode: LockMode, waits: bool, by: LockBy,
     } -> { is_granted: bool, change: u64 } [EAGAIN EDEADLK ENOLCK];
     /// Lets a range go.
     Unlock = 37, "unlock", AskerToHome, Cached {
-        object: Object, owner: u64, range: Range,
+        object: Object, owner: u64, range: Range, by: LockBy,
     } -> {} [ENOLCK];
     /// The lock that was waited for is had.
     Locked = 38, "locked", HomeToAsker, Numbered { waiting: u32, change: u64 } -> { waiting: u32 };

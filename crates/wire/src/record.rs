@@ -350,6 +350,15 @@ choices! {
         /// Alone.
         Exclusive = "exclusive",
     }
+    /// Whose a lock is.
+    LockBy {
+        /// A process's: of its descriptor table, by number.
+        Process = "process",
+        /// An open-file description's, by the hold on it.
+        Description = "description",
+        /// The same, by `flock`: apart from the other two.
+        Flock = "flock",
+    }
     /// What is done with extended attributes.
     AttributeCall {
         /// Value of a name.

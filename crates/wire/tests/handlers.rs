@@ -4,7 +4,7 @@
 use husk_abi::Errno;
 use husk_wire::counts::Count;
 use husk_wire::messages::{decode_reply, encode};
-use husk_wire::record::{Data, LockMode, Object, Range};
+use husk_wire::record::{Data, LockBy, LockMode, Object, Range};
 use husk_wire::{
     Answer, Counts, Dispatched, Failure, Fault, Handlers, Header, Kind, Role, Serve, handlers,
     message, reply, request,
@@ -79,6 +79,7 @@ fn a_failure_travels_in_the_header() {
         range: Range { start: 0, length: 0 },
         mode: LockMode::Shared,
         waits: false,
+        by: LockBy::Process,
     };
     let length = encode(&lock, &mut body).expect("room");
     let came = HANDLERS.dispatch(&mut home(), &asked(Kind::Lock), &body[..length], &mut []);
@@ -96,6 +97,7 @@ fn a_handler_may_answer_later() {
         range: Range { start: 0, length: 0 },
         mode: LockMode::Exclusive,
         waits: true,
+        by: LockBy::Process,
     };
     let length = encode(&lock, &mut body).expect("room");
     let mut home = home();

@@ -285,7 +285,7 @@ fn flags_and_choices_that_do_not_exist_are_refused() {
     assert!(asks.has(Wants::TARGET) && !asks.has(Wants::LISTING));
     let head = header(Kind::Lock, Role::Request);
     // object 12, owner 8, range 16, then the mode.
-    let mut lock = [0u8; 38];
+    let mut lock = [0u8; 39];
     assert!(decode::<request::Lock>(&head, &lock).is_ok());
     lock[36] = 2;
     assert_eq!(decode::<request::Lock>(&head, &lock).err(), Some(Fault::Choice));

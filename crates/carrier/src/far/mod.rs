@@ -25,6 +25,7 @@
 
 mod bytes;
 mod home;
+mod locks;
 mod names;
 mod onlooker;
 pub(crate) mod operations;

@@ -367,31 +367,31 @@ pub(crate) mod process {
 
 pub(crate) mod lock {
     use husk_proto::lock::*;
-    use husk_proto::{Errno, Inode, Result};
+    use husk_proto::{Inode, Result};
 
     use crate::Direct;
 
     #[inline]
     pub(crate) fn lock(
-        _me: &mut Direct,
-        _owner: Owner,
-        _inode: Inode,
-        _range: Range,
+        me: &mut Direct,
+        owner: Owner,
+        inode: Inode,
+        range: Range,
         mode: Mode,
         _wait: bool,
     ) -> Result<Outcome> {
-        if mode == Mode::Unlock { Ok(Outcome::Granted) } else { Err(Errno::ENOLCK) }
+        me.far_lock(owner, inode, range, mode)
     }
 
     #[inline]
     pub(crate) fn test(
-        _me: &mut Direct,
-        _owner: Owner,
-        _inode: Inode,
-        _range: Range,
-        _mode: Mode,
+        me: &mut Direct,
+        owner: Owner,
+        inode: Inode,
+        range: Range,
+        mode: Mode,
     ) -> Result<Option<Held>> {
-        Err(Errno::ENOLCK)
+        me.far_test_lock(owner, inode, range, mode)
     }
 }
 

@@ -319,6 +319,9 @@ impl Direct {
         step: impl FnOnce(&mut Self) -> T,
     ) -> T {
         let held = self.held_by(files, fd);
+        if let Some((own, _)) = held {
+            self.far_drop_locks(files, own);
+        }
         let done = step(self);
         if let Some((own, hold)) = held
             && walk::step(&self.kernel, own).is_err()
@@ -328,23 +331,39 @@ impl Direct {
         done
     }
 
-    /// Calls `emit` with what stands for each hold of a table, and the hold.
-    fn each_held(&mut self, files: Files, emit: &mut dyn FnMut(Inode, u64)) {
+    /// Calls `emit` with each number of a table that has a hold, with what stands for that, and
+    /// with the hold.
+    fn each_held(&mut self, files: Files, emit: &mut dyn FnMut(&mut Self, u32, Inode, u64)) {
         let mut next = 0;
         while let Some(fd) = self.next_number(files, next) {
             if let Some((own, hold)) = self.held_by(files, fd) {
-                emit(own, hold);
+                emit(self, fd, own, hold);
             }
             next = fd + 1;
         }
     }
 
-    /// The same of all that this process has open.
+    /// Before all of a table is closed, or (`at_exec`) what an exec closes: its POSIX locks on that
+    /// are given back, if it is nobody else's table.
+    fn far_drop_all_locks(&mut self, files: Files, at_exec: bool) {
+        if !at_exec && husk_kernel::descriptor::table::sharers(&self.kernel, files) > 1 {
+            return;
+        }
+        self.each_held(files, &mut |me, fd, own, _| {
+            let table = husk_kernel::descriptor::table::close_on_exec;
+            if !at_exec || table(&me.kernel, files, fd) == Ok(true) {
+                me.far_drop_locks(files, own);
+            }
+        });
+    }
+
+    /// The same of all that this process has open; `at_exec`: of what an exec closes.
     #[cold]
     #[inline(never)]
-    pub(crate) fn far_close_all(&mut self, step: impl FnOnce(&mut Self)) {
+    pub(crate) fn far_close_all(&mut self, at_exec: bool, step: impl FnOnce(&mut Self)) {
         let (files, mut count) = (self.files(), 0);
-        self.each_held(files, &mut |_, _| count += 1);
+        self.far_drop_all_locks(files, at_exec);
+        self.each_held(files, &mut |_, _, _, _| count += 1);
         let (mut few, mut room) = ([[0; 2]; GIVEN_MAX], None);
         if count > GIVEN_MAX {
             // Without memory for them, what is above the first is kept until this node ends.
@@ -352,7 +371,7 @@ impl Direct {
         }
         let held = room.as_mut().map_or(&mut few[..], Room::pairs);
         let mut known = 0;
-        self.each_held(files, &mut |own, hold| {
+        self.each_held(files, &mut |_, _, own, hold| {
             if let Some(place) = held.get_mut(known) {
                 *place = [u64::from(own.generation) << 32 | u64::from(own.number), hold];
                 known += 1;
@@ -378,7 +397,7 @@ impl Direct {
         };
         let (own, mut done) = (self.kernel.process, None);
         self.kernel.process = record;
-        self.far_close_all(|me| {
+        self.far_close_all(false, |me| {
             me.kernel.process = own;
             done = Some(step(me));
         });

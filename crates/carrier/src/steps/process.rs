@@ -29,7 +29,7 @@ pub(crate) fn unshare(me: &mut Direct, sharing: Sharing) -> Result<()> {
 pub(crate) fn finish_exec(me: &mut Direct) -> Result<()> {
     if me.is_away {
         let mut done = Ok(());
-        me.far_close_all(|me| {
+        me.far_close_all(true, |me| {
             done = husk_kernel::process::finish_exec(&me.kernel, || me.now());
         });
         return done;
@@ -43,7 +43,7 @@ pub(crate) fn exit(me: &mut Direct) {
         let _ = husk_kernel::process::release(&me.kernel, me.kernel.process);
     };
     if me.is_away {
-        me.far_close_all(release)
+        me.far_close_all(false, release)
     } else {
         release(me)
     }

@@ -16,16 +16,16 @@
 //! 3. Holds are found by looking at all records, and are locked before they are believed: the tag
 //!    is taken back with the transaction that fails.
 
-use husk_proto::{Errno, Files, Result};
+use husk_proto::lock::{Mode, Range};
+use husk_proto::{Errno, Files, Inode, Result};
 use husk_region::observe::kill;
 use husk_region::{RECORD, Region};
 
-use crate::descriptor::open::{self, TAG};
+use crate::descriptor::open::{self, HELD as TARGET, TAG};
 use crate::state::{fd_table, high, low, pair, tag};
-use crate::{Kernel, no_room};
+use crate::{Kernel, lock, no_room};
 
 const ASKER: u32 = 2;
-const TARGET: u32 = 3;
 const PROCESS: u32 = 4;
 
 /// For whom a description is kept open, and which.
@@ -104,6 +104,36 @@ pub fn end(kernel: &Kernel, hold: u64, fits: impl Fn(&Hold) -> bool) -> Result<b
             open::release(txn, description)?;
             Ok(true)
         })
+    })
+}
+
+/// Asks for a lock of the description that a hold keeps open, or gives it back: `None` if it was
+/// done, else the word of its waiters. `EBADF`: there is no such hold.
+pub fn lock(
+    kernel: &Kernel,
+    (hold, fits): (u64, &dyn Fn(&Hold) -> bool),
+    is_flock: bool,
+    inode: Inode,
+    range: Range,
+    mode: Mode,
+) -> Result<Option<u32>> {
+    let number = low(hold);
+    if number == 0 || number >= kernel.session.never_used(RECORD) {
+        return Err(Errno::EBADF);
+    }
+    let pid = match at(&kernel.session.region, number) {
+        Some((held, _)) if is_flock => held.process,
+        _ => u32::MAX,
+    };
+    lock::lock_of_another(kernel, inode, range, mode, pid, &|txn| {
+        txn.lock(open::cell(txn.region, number))?;
+        let found = at(txn.region, number).filter(|found| fits(&found.0));
+        let (_, description) =
+            found.filter(|_| name(txn.region, number) == hold).ok_or(Errno::EBADF)?;
+        if open::inode(txn.region, description) != inode {
+            return Err(Errno::EBADF);
+        }
+        Ok(lock::of_description(description, is_flock))
     })
 }
 

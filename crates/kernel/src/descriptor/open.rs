@@ -112,6 +112,19 @@ pub(crate) fn take_over(
     Ok(())
 }
 
+/// In the record of a hold (`holds`): the request, and the description that it keeps open.
+pub(crate) const HELD: u32 = 3;
+
+/// The description that the hold in a record keeps open, as it is at this moment.
+pub fn held_by_record(kernel: &Kernel, number: u32) -> Option<u32> {
+    if number == 0 || number >= kernel.session.never_used(RECORD) {
+        return None;
+    }
+    let (region, cell) = (&kernel.session.region, cell(&kernel.session.region, number));
+    let is_hold = low(region.load(cell.word(TAG))) == tag::HOLD;
+    is_hold.then(|| low(region.load(cell.word(HELD))))
+}
+
 /// One more number names a description.
 pub(crate) fn hold(txn: &mut Txn<'_>, description: u32) -> Result<()> {
     let cell = cell(txn.region, description);

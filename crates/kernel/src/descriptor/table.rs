@@ -46,6 +46,11 @@ fn node(region: &Region, entry: u64) -> Inode {
     Inode { number, generation: high(ident) }
 }
 
+/// How many processes have a table.
+pub fn sharers(kernel: &Kernel, files: Files) -> u64 {
+    crate::state::fd_table::sharers(&kernel.session.region, files)
+}
+
 /// `Descriptors::glance`.
 #[inline(always)]
 pub fn glance(kernel: &Kernel, fd: u32) -> Option<Glance> {

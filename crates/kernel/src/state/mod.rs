@@ -145,7 +145,6 @@ pub mod tag {
     pub const ATTRIBUTE: u32 = 9;
     pub const WATCH: u32 = 10;
     pub const SHARED: u32 = 11;
-    #[cfg(feature = "answers")]
     pub const HOLD: u32 = NEVER_IN_NUMBERS | 12;
 }
 

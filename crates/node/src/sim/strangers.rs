@@ -102,7 +102,7 @@ impl World {
                 }
             }
             2 => {
-                let kind = self.dice.one(&[0, 9999, Kind::Lock as u16, Kind::Spawn as u16]);
+                let kind = self.dice.one(&[0, 9999, Kind::Locked as u16, Kind::Spawn as u16]);
                 let mut bytes = good;
                 bytes[4..6].copy_from_slice(&kind.to_le_bytes());
                 Strange { bytes, right: Right::Fails(Failure::Unserved) }

@@ -1,0 +1,136 @@
+//! Locks of files of another node: asked of its agent, waited for in its memory.
+//!
+//! ```text
+//!   flock, OFD   by the hold that keeps the description open at home: they end with it
+//!   POSIX        by our table's number: given back when a number of the file is closed
+//!   blocked      the answer says which value the home's word for waiters has; who waits sleeps on
+//!                that word until somebody at home gives a lock back
+//! ```
+
+use husk_kernel::descriptor::open;
+use husk_kernel::fs::walk;
+use husk_kernel::lock;
+use husk_proto::lock::{Held, Mode, Outcome, Owner, Range};
+use husk_proto::{Description, Errno, Files, Inode, Result, Shortcuts as _};
+use husk_wire::record::{LockBy, LockMode, Range as Bytes};
+use husk_wire::{AFAR, message, request};
+
+use super::home::there;
+use super::{BUSY_MAX, BUSY_NAP_NS, nap, object};
+use crate::Direct;
+
+const ALL: Range = Range { start: 0, end: u64::MAX };
+
+fn bytes(range: Range) -> Result<Bytes> {
+    let length = match range.end {
+        u64::MAX => 0,
+        end => end.checked_sub(range.start).filter(|length| *length > 0).ok_or(Errno::EINVAL)?,
+    };
+    Ok(Bytes { start: range.start, length })
+}
+
+impl Direct {
+    /// The hold that keeps a description open at home.
+    fn hold_behind(&self, description: Description) -> Result<u64> {
+        let open = open::description(&self.kernel, description)?;
+        let hold = walk::attributes(&self.kernel, open.inode)?.modified_ns as u64;
+        if hold == 0 { Err(Errno::ENOLCK) } else { Ok(hold) }
+    }
+
+    fn whose(&self, owner: Owner) -> Result<(LockBy, u64)> {
+        Ok(match owner {
+            Owner::Process => (LockBy::Process, self.files().0.into()),
+            Owner::Description(description) => {
+                (LockBy::Description, self.hold_behind(description)?)
+            }
+            Owner::Flock(description) => (LockBy::Flock, self.hold_behind(description)?),
+        })
+    }
+
+    /// `Locks::lock`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_lock(
+        &mut self,
+        owner: Owner,
+        inode: Inode,
+        range: Range,
+        mode: Mode,
+    ) -> Result<Outcome> {
+        if self.node() >= AFAR {
+            return if mode == Mode::Unlock { Ok(Outcome::Granted) } else { Err(Errno::ENOLCK) };
+        }
+        self.far_forget();
+        let (by, owner) = self.whose(owner)?;
+        let (object, range) = (object(inode), bytes(range)?);
+        let mode = match mode {
+            Mode::Unlock => {
+                let asked = request::Unlock { object, owner, range, by };
+                let said = self.ask::<message::Unlock>(&asked, &mut [0; 128], &mut [0; 128]);
+                return said.map(|_| Outcome::Granted);
+            }
+            Mode::Shared => LockMode::Shared,
+            Mode::Exclusive => LockMode::Exclusive,
+        };
+        let asked = request::Lock { object, owner, range, mode, waits: false, by };
+        let said = self.ask::<message::Lock>(&asked, &mut [0; 128], &mut [0; 128])?;
+        if said.is_granted {
+            return Ok(Outcome::Granted);
+        }
+        let address = self.peek(|home| Ok(lock::wait_address(home, there(inode))));
+        // Without the home's memory nobody can wait.
+        let address = address.unwrap_or(Err(Errno::ENOLCK))?;
+        Ok(Outcome::Blocked { address, value: said.change as u32 })
+    }
+
+    /// `Locks::test`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_test_lock(
+        &mut self,
+        owner: Owner,
+        inode: Inode,
+        range: Range,
+        mode: Mode,
+    ) -> Result<Option<Held>> {
+        if self.node() >= AFAR {
+            return Err(Errno::ENOLCK);
+        }
+        let (node, whose) = (self.node(), self.whose(owner)?);
+        for _ in 0..BUSY_MAX {
+            let seen = self.peek(|home| {
+                let who = match whose {
+                    (LockBy::Process, files) => lock::elsewhere(node, files as u32),
+                    (by, hold) => {
+                        let held = open::held_by_record(home, hold as u32);
+                        lock::of_description(held.ok_or(Errno::EAGAIN)?, by == LockBy::Flock)
+                    }
+                };
+                lock::test_as(home, who, there(inode), range, mode)
+            });
+            if let Some(seen) = seen {
+                return seen;
+            }
+            nap(BUSY_NAP_NS);
+        }
+        Err(Errno::ENOLCK)
+    }
+
+    /// Before a number of the file is closed: our table's POSIX locks on it are given back.
+    pub(super) fn far_drop_locks(&mut self, files: Files, own: Inode) {
+        if self.node() >= AFAR {
+            return;
+        }
+        let Ok(inode) = self.home_of(own) else { return };
+        let node = self.node();
+        let who = lock::elsewhere(node, files.0);
+        if let Some(Ok(false) | Err(_)) = self.peek(|home| lock::has(home, there(inode), who)) {
+            return;
+        }
+        let (object, owner, by) = (object(inode), files.0.into(), LockBy::Process);
+        let Ok(range) = bytes(ALL) else { return };
+        let asked = request::Unlock { object, owner, range, by };
+        // What is not told stays until this node ends.
+        let _ = self.ask::<message::Unlock>(&asked, &mut [0; 128], &mut [0; 128]);
+    }
+}
