@@ -296,15 +296,15 @@ fn what_the_image_changes_again_after_a_sync_or_has_open_for_writing_is_a_confli
         format!("{work}/gone: removed on the host, changed in the image"),
         format!("{work}/mode: changed on the host and in the image"),
         format!("{work}/open: changed on the host, open for writing in the image"),
-        format!("{work}/to: changed on the host and in the image"),
     ];
     assert_eq!(lines, expected.iter().collect::<Vec<_>>());
     writer.stdin.take().expect("its input").write_all(b"\n").expect("it reads");
     let rest: Vec<_> = said.map(|line| line.expect("text")).collect();
     assert_eq!(rest, ["base", "image"], "who has a file open keeps it");
     assert!(writer.wait().expect("it ends").success());
-    let all = "cat again gone mode open read";
-    let kept = "base\nIMAGE\nbase\nIMAGE\nbase\nimage\nbase\nimage\nlast\nbase\nimage\nhost\n";
+    let all = "cat again gone mode open read to";
+    let kept = "base\nIMAGE\nbase\nIMAGE\nbase\nimage\nbase\nimage\nlast\nbase\nimage\nhost\n\
+                base\nhost\n";
     assert_eq!(images.script("ci", all), kept);
     images.done(&["down", "ci", "--discard"]);
 }

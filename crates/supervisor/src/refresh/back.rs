@@ -91,9 +91,8 @@ impl Look<'_> {
         let (backs, gone) = (std::mem::take(&mut self.backs), std::mem::take(&mut self.gone));
         let all = backs.iter().chain(&gone).map(|one| (one.path.clone(), one.dir, one.inode));
         self.returning.extend(all);
-        let (names, dropped) =
-            (std::mem::take(&mut self.returning), std::mem::take(&mut self.dropped));
-        if names.is_empty() && dropped.is_empty() {
+        let names = std::mem::take(&mut self.returning);
+        if names.is_empty() && self.dropped.is_empty() {
             return;
         }
         let noted = step("note").map(|()| self.ledger.returning(names));
@@ -114,6 +113,7 @@ impl Look<'_> {
                 }
             }
         }
+        let dropped = std::mem::take(&mut self.dropped);
         if step("settle").is_ok()
             && let Err(problem) = self.ledger.returned(self.image, &dropped)
         {
@@ -214,18 +214,46 @@ impl Look<'_> {
                 Err(Errno::ETXTBSY) => return Ok(Given::Busy),
                 seen => seen?,
             };
-            if !self.is_as_written(inode, &here)? {
+            if !self.is_as_written(inode, &here)? && !self.has_been_renewed(inode, one)? {
                 return Ok(Given::Changed);
             }
             step("give back")?;
             if self.image.give_back(dir, name.as_bytes(), inode, seen, at_once.as_ref())? {
                 if let Some(one) = one.filter(|_| at_once.is_none()) {
                     self.import(dir, name, one)?;
+                    self.renew_joined((dir, inode), path, one)?;
                 }
                 return Ok(Given::Back);
             }
         }
         Ok(Given::Busy)
+    }
+
+    /// Whether another name of a file, whose bytes are the host's, has taken in what it is now.
+    fn has_been_renewed(&mut self, inode: Inode, one: Option<&There>) -> Result<bool, Errno> {
+        let shown = self.image.attributes(inode)?;
+        let hosts = shown.step.kind == Kind::File && shown.backing == Backing::Host;
+        let (Some(one), Some(origin)) = (one, shown.origin) else { return Ok(false) };
+        let found = host::identity_of(&one.found);
+        Ok(hosts && shown.links > 1 && self.image.host_identity(origin)? == found)
+    }
+
+    /// A name that was given back may lead to its inode again, by another name that the inode has.
+    /// If the bytes are the host's, it shows what the host has now, and so the name is the host's.
+    fn renew_joined(
+        &mut self,
+        (dir, inode): (Inode, Inode),
+        path: &Path,
+        one: &There,
+    ) -> Result<(), Errno> {
+        let name = path.file_name().unwrap_or_default();
+        let shown = self.image.attributes(inode)?;
+        let hosts = shown.step.kind == Kind::File && shown.backing == Backing::Host;
+        if hosts && self.image.lookup(dir, name.as_bytes())?.inode == inode {
+            self.renew(path, inode, &shown, one)?;
+            self.dropped.push(path.to_owned());
+        }
+        Ok(())
     }
 
     /// Whether the image has of an inode what was written back.

@@ -118,3 +118,61 @@ fn what_was_moved_and_found_no_room_is_still_there_after_a_refresh() {
     assert_eq!(fs::read_to_string(scene.path.join("e/file")).unwrap(), "host");
     assert!(!scene.path.join("d").exists());
 }
+
+/// Bytes that the image has taken over and not changed, a name that it has moved, or both.
+#[test]
+fn what_the_image_has_moved_before_a_sync_is_the_hosts_again_when_the_host_changes_it() {
+    type Change = fn(&Path);
+    let edit: Change = |path| fs::write(path, "theirs, and longer").unwrap();
+    let remove: Change = |path| fs::remove_file(path).unwrap();
+    let replace: Change = |path| {
+        fs::remove_file(path).unwrap();
+        fs::create_dir(path).unwrap();
+    };
+    for (n, change) in [edit, remove, replace].into_iter().enumerate() {
+        let mut scene = Scene::at_once(|path| {
+            for name in ["a", "b", "c", "over", "over2", "linked", "changed"] {
+                fs::write(path.join(name), "host").unwrap();
+            }
+        });
+        scene.rename("a", "moved");
+        // Opened for writing, and not written.
+        scene.rewrite("b", b"host");
+        let time = host::identity_of(&fs::metadata(scene.path.join("b")).unwrap()).modified_ns;
+        let times = husk_proto::fs::Change { modified: Some(Time::At(time)), ..Default::default() };
+        give(&mut scene, "b", times);
+        scene.rename("b", "taken");
+        scene.rename("c", "over");
+        scene.rename("changed", "over2");
+        append(&mut scene, "over2");
+        let (root, file) = (scene.root, scene.at("linked"));
+        scene.direct.link(&ALL, file, root, b"link").unwrap();
+        let outcome = scene.bring_here(true);
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        let all = ["moved", "taken", "over", "over2", "link"];
+        all.iter().for_each(|name| change(&scene.path.join(name)));
+        let told = refresh_noting(&mut scene);
+        assert!(told.is_complete(), "{n}: {told:#?}");
+        let after = shown(&mut scene);
+        for name in all {
+            let (is, found) = (after.get(&format!("/{name}")), fs::metadata(scene.path.join(name)));
+            let is = is.map(|one| (one.0, one.2, one.4));
+            let kind = |one: &fs::Metadata| if one.is_dir() { Kind::Directory } else { Kind::File };
+            let found = found
+                .ok()
+                .map(|one| (kind(&one), if one.is_dir() { 0 } else { one.len() }, one.ino()));
+            assert_eq!(is, found, "{n}: {name}");
+        }
+        let outcome = scene.bring_here(true);
+        assert!(outcome.is_complete() && outcome.written == 0, "{n}: {outcome:#?}");
+    }
+}
+
+fn append(scene: &mut Scene, name: &str) {
+    let file = scene.at(name);
+    let who = scene.direct.attributes(file).unwrap();
+    let donor = scene.direct.create_nameless(&ALL, file, 0o600, false).unwrap();
+    scene.direct.write_at(donor, 0, b"host").unwrap();
+    assert_eq!(scene.direct.adopt(file, donor), Ok(true));
+    scene.direct.write_at(file, who.size, b", image").unwrap();
+}

@@ -27,10 +27,10 @@ use husk_proto::{Credentials, Errno, Inode};
 use super::make::Kept;
 use crate::write_back::host;
 use crate::write_back::host::beneath::Beneath;
-use crate::write_back::host::content;
+use crate::write_back::host::{content, extended};
 use crate::write_back::moved;
 use crate::write_back::plan::Plan;
-use crate::write_back::record::ledger::Ledger;
+use crate::write_back::record::ledger::{Ledger, TakenOver};
 use crate::write_back::{Outcome, Source};
 
 /// Directories are at most so deep below each other that all is found.
@@ -46,7 +46,7 @@ pub fn detach<S: Source>(
     kept: &mut Kept,
     ledger: &mut Ledger,
     outcome: &mut Outcome,
-) -> HashMap<Inode, u64> {
+) -> HashMap<Inode, TakenOver> {
     let mut doomed: HashMap<PathBuf, Option<Inode>> = HashMap::new();
     for put in plan.puts.iter().filter(|put| put.replaces.is_some() && !put.aside) {
         doomed.insert(put.target(), Some(put.object.inode));
@@ -66,12 +66,12 @@ pub fn detach<S: Source>(
                 continue;
             }
             match take(source, beneath, inode, &path) {
-                Ok(Some(content)) => {
-                    ledger.learn(inode, content);
-                    adopted.insert(inode, content);
+                Ok(taken) => {
+                    ledger.learn(inode, &taken);
+                    adopted.insert(inode, taken);
                 }
                 // Gone meanwhile, or a directory without a name.
-                Ok(None) | Err(Problem::Image(Errno::ESTALE | Errno::ENOENT)) => {}
+                Err(Problem::Image(Errno::ESTALE | Errno::ENOENT)) => {}
                 Err(problem) => {
                     let why = problem.text();
                     let line = format!("{}: still needed by the image: {why}", path.display());
@@ -139,13 +139,14 @@ fn leaning<S: Source>(
     found
 }
 
-/// Makes `inode` independent of what is at `path`; the hash of the bytes, if they were taken.
+/// Makes `inode` independent of what is at `path`.
 fn take<S: Source>(
     source: &mut S,
     beneath: &Beneath,
     inode: Inode,
     path: &Path,
-) -> Result<Option<u64>, Problem> {
+) -> Result<TakenOver, Problem> {
+    let mut taken = TakenOver::default();
     let attributes = source.attributes(inode)?;
     let kind = attributes.step.kind;
     if kind == Kind::Portal || kind.is_special() && attributes.links > 0 {
@@ -156,14 +157,16 @@ fn take<S: Source>(
             source.set_extended(inode, name.to_bytes(), Some(&value), SetExtended::Imported)?;
         }
         source.take_extended_over(inode)?;
+        let now = source.attributes(inode)?;
+        taken.extended = extended::of(source, inode, &now)?;
     }
     if kind == Kind::Directory && attributes.step.unlisted {
         list(source, beneath, inode, path)?;
     }
     if kind == Kind::File && attributes.backing == Backing::Host {
-        return adopt(source, inode, &attributes, &beneath.read(path)?);
+        taken.content = adopt(source, inode, &attributes, &beneath.read(path)?)?;
     }
-    Ok(None)
+    Ok(taken)
 }
 
 /// Gives a file of the host its bytes; their hash, unless a program was first.

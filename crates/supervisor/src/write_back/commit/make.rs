@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, HostIdentity, Kind, Rights};
+use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Rights};
 use husk_proto::{Errno, Inode};
 
 use super::grow::{Growing, Tail};
@@ -35,7 +35,7 @@ use crate::write_back::host::unsynced::Unsynced;
 use crate::write_back::host::{content, extended};
 use crate::write_back::plan::{Content, Object, Put, Touch};
 use crate::write_back::record::ledger;
-use crate::write_back::record::ledger::Ledger;
+use crate::write_back::record::ledger::{Ledger, TakenOver};
 use crate::write_back::record::manifest::{Facts, Manifest};
 use crate::write_back::rescue::{Rescue, Saved};
 use crate::write_back::{Outcome, Source, Work, host};
@@ -84,10 +84,8 @@ struct OfHost {
     held: Held,
     /// Another one with its bytes; `None`: it has one more name.
     copied: Option<Held>,
-    /// Somebody else has changed it.
-    edited: bool,
-    /// The later time of both sides.
-    modified_ns: i64,
+    /// The later time of both sides; whether somebody else has changed it; a hash of the bytes.
+    seen: (i64, bool, Option<u64>),
 }
 
 /// One object that was made, for the ledger.
@@ -107,6 +105,16 @@ pub struct Noted {
     pub rights: Rights,
     /// It is a directory.
     pub tree: bool,
+}
+
+impl Noted {
+    /// What the image has taken over since is known, too.
+    pub fn learn(&mut self, taken: &HashMap<Inode, TakenOver>) {
+        if let Some(taken) = taken.get(&self.inode) {
+            self.content = self.content.or(taken.content);
+            self.facts = taken.facts(self.facts);
+        }
+    }
 }
 
 /// What the making tells the second half.
@@ -374,8 +382,8 @@ impl<'a, S: Source> Maker<'a, S> {
         {
             return self.note(object, &held, shown, first.content, first.facts);
         }
-        let (mut attributes, mut hash) = (object.attributes, None);
-        let (mut from, mut linked, mut edited) = (None, None, false);
+        let mut attributes = object.attributes;
+        let (mut hash, mut from, mut linked, mut edited) = (None, None, None, false);
         let held = match &object.content {
             Content::Image => {
                 let file = self.beneath.create(path)?;
@@ -393,7 +401,7 @@ impl<'a, S: Source> Maker<'a, S> {
             }
             Content::Host(origin) => {
                 let of_host = self.made_of_host(object, origin, path)?;
-                (attributes.modified_ns, edited) = (of_host.modified_ns, of_host.edited);
+                (attributes.modified_ns, edited, hash) = of_host.seen;
                 match of_host.copied {
                     Some(copied) => {
                         from = Some(extended::even_unreadable(&of_host.held));
@@ -445,7 +453,20 @@ impl<'a, S: Source> Maker<'a, S> {
             true => Some(content::copy_of_host(self.beneath, &held, path)?),
             false => content::link_or_copy(self.beneath, &held, path)?,
         };
-        Ok(OfHost { held, copied, edited, modified_ns })
+        let seen = (modified_ns, edited, self.hash_of(object, &held, edited));
+        Ok(OfHost { held, copied, seen })
+    }
+
+    /// A hash of the bytes of a file whose bytes are the image's, and which the host has, too: a
+    /// refresh compares with it. Others have one once the image has taken them over (`detach`).
+    fn hash_of(&self, object: &Object, held: &Held, edited: bool) -> Option<u64> {
+        let ours = object.attributes.step.kind == Kind::File
+            && object.attributes.backing == Backing::Image;
+        if !self.live || !ours || edited {
+            return None;
+        }
+        // Without one the image's is not given back.
+        held.read().and_then(|file| content::hash_of_host(&file)).ok()
     }
 
     /// What the host had under the name `origin` has another name now; what else is new of it comes

@@ -631,9 +631,7 @@ fn carry_out_unlocked<S: Source>(
     let super::Work { number, live, names, rescue, ledger, .. } = run;
     if *live {
         let taken = detach::detach(source, beneath, &plan, &mut kept, ledger, &mut outcome);
-        for one in &mut noted {
-            one.content = one.content.or(taken.get(&one.inode).copied());
-        }
+        noted.iter_mut().for_each(|one| one.learn(&taken));
     }
     let objects: Vec<_> = noted.iter().map(|one| (one.path.clone(), one.inode)).collect();
     if let Err(problem) = ledger.note(beneath, &plan, noted) {

@@ -150,6 +150,22 @@ impl Text {
     }
 }
 
+/// What the image has taken over of a host object.
+#[derive(Debug, Default)]
+pub struct TakenOver {
+    /// A hash of its bytes.
+    pub content: Option<u64>,
+    /// Its extended attributes.
+    pub extended: Option<Extended>,
+}
+
+impl TakenOver {
+    /// What `facts` are then.
+    pub fn facts(&self, facts: u64) -> u64 {
+        self.extended.as_ref().map_or(facts, |extended| with_extended(facts, extended))
+    }
+}
+
 /// The file of a ledger.
 #[derive(Serialize, Deserialize, Default)]
 struct Stored {
@@ -298,11 +314,12 @@ impl Ledger {
 
     // ---- told by who writes back ----------------------------------------------------------------
 
-    /// The bytes of an inode as they are on the host by all its names.
-    pub fn learn(&mut self, inode: Inode, content: u64) {
+    /// What the image has taken over of an inode, as it is on the host by all its names.
+    pub fn learn(&mut self, inode: Inode, taken: &TakenOver) {
         for path in self.places.get(&(inode.number, inode.generation)).into_iter().flatten() {
             if let Some(Entry::Here(here)) = self.entries.get_mut(path) {
-                here.content.get_or_insert(content);
+                here.content = here.content.or(taken.content);
+                here.facts = taken.facts(here.facts);
             }
         }
     }
@@ -749,12 +766,22 @@ pub fn rights(attributes: &Attributes) -> Rights {
     (step.mode & 0o7777, step.uid, step.gid)
 }
 
-/// A hash of the attributes that a write-back sets.
+/// A hash of the attributes that a write-back sets; `extended`: `None`: the host's.
 pub fn facts(attributes: &Attributes, extended: Option<&Extended>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let step = &attributes.step;
     (step.mode & 0o7777, step.uid, step.gid, attributes.modified_ns).hash(&mut hasher);
     (step.kind == Kind::Directory).hash(&mut hasher);
+    hasher.finish() ^ of_extended(extended)
+}
+
+/// The same once the image has taken over the extended attributes that were the host's.
+pub fn with_extended(facts: u64, extended: &Extended) -> u64 {
+    facts ^ of_extended(None) ^ of_extended(Some(extended))
+}
+
+fn of_extended(extended: Option<&Extended>) -> u64 {
+    let mut hasher = DefaultHasher::new();
     extended.hash(&mut hasher);
     hasher.finish()
 }
