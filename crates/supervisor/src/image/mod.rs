@@ -424,6 +424,14 @@ impl Source for Direct {
         Admin::each_elsewhere(self, emit);
     }
 
+    fn each_imported(&mut self, emit: &mut dyn FnMut(Inode, Origin)) {
+        Admin::each_imported(self, emit);
+    }
+
+    fn note_links(&mut self, inode: Inode, found: &Imported<'_>) -> Result<bool, Errno> {
+        Admin::note_links(self, inode, found)
+    }
+
     fn move_origin(
         &mut self,
         dir: Inode,

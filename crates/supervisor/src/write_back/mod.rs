@@ -40,6 +40,7 @@
 pub mod commit;
 mod git;
 pub mod host;
+mod linked;
 pub mod moved;
 pub mod plan;
 pub mod progress;
@@ -111,6 +112,10 @@ pub trait Source: Fs {
     ) -> Result<bool, Errno>;
     /// Names each inode that has names on the host for which the image has none, and how many.
     fn each_elsewhere(&mut self, emit: &mut dyn FnMut(Inode, u32));
+    /// Names each inode that was imported, and the record of what it was imported from.
+    fn each_imported(&mut self, emit: &mut dyn FnMut(Inode, Origin));
+    /// An inode of a host object is found by the names that this has got since.
+    fn note_links(&mut self, inode: Inode, found: &Imported<'_>) -> Result<bool, Errno>;
     /// A host object that is no directory has no longer the name that it was imported by, but this.
     fn move_origin(
         &mut self,
@@ -343,6 +348,7 @@ fn scan_and_commit<S: Source>(
     if run.live {
         moved::follow_all(source, beneath, overlays, &ledger);
     }
+    linked::take_in(source, beneath, overlays, &mut ledger);
     let plan = planned_beneath(source, beneath, run, &ledger, overlays, chosen);
     if plan.is_empty() {
         return Outcome { failures: unsettled, ..Outcome::default() };

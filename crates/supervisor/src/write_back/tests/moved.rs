@@ -104,3 +104,54 @@ fn what_the_host_puts_into_a_directory_that_the_image_has_moved_unread_moves_wit
         assert_eq!(scene.host(name), text);
     }
 }
+
+/// Names that the host gives to a file that the image changes, and nobody refreshes.
+#[test]
+fn a_hard_link_that_the_host_makes_has_the_bytes_that_the_image_writes() {
+    for (linked_inside, synced, live) in
+        [(false, false, false), (true, false, true), (false, true, true), (true, true, false)]
+    {
+        let what = format!("linked inside {linked_inside}, synced {synced}, live {live}");
+        let mut scene = Scene::new(|path| {
+            for name in ["d", "d/below", "unlisted"] {
+                fs::create_dir(path.join(name)).unwrap();
+            }
+            fs::write(path.join("d/a"), "host").unwrap();
+            fs::write(path.join("removed"), "host").unwrap();
+        });
+        scene.at("d/below");
+        if linked_inside {
+            let file = scene.at("d/a");
+            let (dir, name) = scene.split("d/ours");
+            scene.direct.link(&super::who(), file, dir, name).unwrap();
+        }
+        scene.append("d/a", b", image");
+        if synced {
+            complete(&scene.sync());
+            scene.append("d/a", b", again");
+        }
+        scene.unlink("removed");
+        let link = |to: &str| fs::hard_link(scene.path.join("d/a"), scene.path.join(to)).unwrap();
+        let mut all = vec!["d/theirs", "d/below/theirs"];
+        if !synced {
+            all.push("unlisted/theirs");
+        }
+        all.iter().for_each(|name| link(name));
+        // It is another file's name in the image, and stays the host's.
+        fs::remove_file(scene.path.join("removed")).unwrap();
+        link("removed");
+        let outcome = if live { scene.sync() } else { scene.write_back() };
+        let text = if synced { "host, image, again" } else { "host, image" };
+        let told = format!("{what}: {outcome:#?}");
+        all.push("d/a");
+        all.extend(linked_inside.then_some("d/ours"));
+        let number = |name: &str| fs::metadata(scene.path.join(name)).unwrap().ino();
+        for name in &all {
+            assert_eq!(scene.host(name), text, "{name}: {told}");
+            assert_eq!(number(name), number("d/a"), "{name}: {told}");
+        }
+        assert_eq!(outcome.conflicts.len(), 1, "{told}");
+        assert!(outcome.conflicts[0].contains("/removed"), "{told}");
+        assert!(scene.path.join("removed").exists());
+    }
+}
