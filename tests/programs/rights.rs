@@ -158,3 +158,42 @@ fn a_program_that_may_be_run_and_not_read_runs_natively_and_a_line_says_so() {
     let notes = done.stderr.lines().filter(|line| line.contains("may be run but not read"));
     assert_eq!(notes.count(), 1, "{}", done.shown());
 }
+
+/// The directories above a tree are the host's: who may not search them does not reach the tree by
+/// name, from its working directory and by what it has open it does.
+#[test]
+fn a_tree_below_a_closed_directory_is_not_reached_by_name() {
+    if !is_root() {
+        return;
+    }
+    let script = "
+        d=$PWD
+        echo old > file; chmod 666 file; chmod 777 .
+        as() { setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"; }
+        try() { as sh -c \"$1\" 2>/dev/null; echo \"$2 $?\"; }
+        look() {
+            try \"cat $d/file\" read
+            try \"echo more >> $d/file\" write
+            try \"mkdir $d/made-$1\" make
+            try \"ls $d\" list
+            try \"cd / && cat $d/file\" elsewhere
+            try 'cat file' relative
+            cat $d/file
+        }
+        chmod 700 ..; look closed
+        chmod 711 ..; look open";
+    let scratch = Scratch::new("closed");
+    let sides = [shell(script), husk(&["--discard"], &["sh", "-c", script])].map(|command| {
+        let above = place(&scratch, "above");
+        chown(&above, Some(0), Some(0)).expect("an owner");
+        let work = above.join("work");
+        fs::create_dir(&work).expect("a directory");
+        let done = Run::start(command, &work, scratch.path()).wait(LIMIT).expect("it ends");
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).expect("a mode");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        fs::remove_dir_all(above).expect("it goes");
+        said
+    });
+    assert!(sides[0].contains("read 1") && sides[0].contains("read 0"), "{}", sides[0]);
+    assert_eq!(sides[0], sides[1]);
+}

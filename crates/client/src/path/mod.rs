@@ -113,7 +113,7 @@ pub(crate) struct Paths {
     /// The last path looked for in `outside_cache` was there: only then is the next one looked for
     /// before anything else.
     last_was_outside: bool,
-    mounts: Mounts,
+    pub mounts: Mounts,
     /// What each walk has found.
     found: [Target; 2],
 }
@@ -403,11 +403,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     #[inline]
     fn resolve(&mut self, w: usize, mut start: Start, aim: Aim) -> Result<Lead> {
-        let mut changed = false;
+        let (mut changed, mut from_root) = (false, false);
         let mut links = 0;
         for _ in 0..RESTARTS_MAX {
             match start {
                 Start::Absolute | Start::Joined(_) => {
+                    from_root = matches!(start, Start::Absolute);
                     let base = if let Start::Joined(base) = start { base } else { Base::ROOT };
                     start = self.classify(w, aim, base, &mut links)?;
                     changed |= matches!(start, Start::Absolute);
@@ -417,6 +418,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Start::Outside => return Ok(Lead::Host),
                 Start::In(..) | Start::Known(..) => {
                     self.prepare();
+                    if from_root && self.paths.mounts.bars_some() {
+                        self.pass_parents(w)?;
+                    }
                     match self.walk(w, start, aim, &mut links)? {
                         Walked::Done => return Ok(Lead::Husk),
                         Walked::Absolute => start = Start::Absolute,

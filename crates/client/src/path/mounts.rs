@@ -9,11 +9,13 @@ use crate::layout::{STATX_BYTES, STATX_MOUNT_AT, get32, get64};
 use crate::path::text::lies_below;
 use crate::{Client, Host, Memory};
 use husk_abi::nr;
-use husk_abi::sys::general::AT_FDCWD;
+use husk_abi::sys::general::{AT_EACCESS, AT_FDCWD};
 use husk_proto::fs::{Kind, Step};
 use husk_proto::image::MOUNTS_MAX;
 use husk_proto::{Errno, Inode, Result, Services, Shortcuts};
 
+/// `X_OK`.
+const MAY_SEARCH: usize = 1;
 /// The mounts have not been looked at.
 const PREFIXES_UNKNOWN: usize = usize::MAX;
 
@@ -50,6 +52,8 @@ pub(crate) struct Mounts {
     are_known: bool,
     /// A bit for each number, modulo 64, of a directory that another mount covers.
     covered: u64,
+    /// A bit for each mount that cannot be reached by name: a directory above it is closed.
+    barred: u64,
     /// How the mounts' paths begin, `count` of them.
     prefixes: [Prefix; MOUNTS_MAX],
     count: usize,
@@ -58,7 +62,7 @@ pub(crate) struct Mounts {
 impl Default for Mounts {
     fn default() -> Mounts {
         let prefixes = [Prefix::EMPTY; MOUNTS_MAX];
-        Mounts { are_known: false, covered: 0, prefixes, count: PREFIXES_UNKNOWN }
+        Mounts { are_known: false, covered: 0, barred: 0, prefixes, count: PREFIXES_UNKNOWN }
     }
 }
 
@@ -73,6 +77,17 @@ impl Mounts {
     #[inline(always)]
     fn may_cover(&self, number: u32) -> bool {
         self.covered >> (number % 64) & 1 == 1
+    }
+
+    /// Whether some mount cannot be reached by name.
+    #[inline(always)]
+    pub fn bars_some(&self) -> bool {
+        self.barred != 0
+    }
+
+    /// All can.
+    pub fn bar_none(&mut self) {
+        self.barred = 0;
     }
 
     /// Learns how the mounts' paths begin.
@@ -116,6 +131,47 @@ fn longer(
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
+    /// Finds out which mounts the host lets nobody of this identity reach by name: a path into a
+    /// tree begins at its root, and the directories above are the host's to judge.
+    #[cold]
+    pub(crate) fn learn_bars(&mut self) {
+        self.paths.mounts.barred = 0;
+        for index in 0..self.services.mounts().min(MOUNTS_MAX) {
+            let path = self.services.mount(index).path;
+            let parent = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+            let Some(place) = self.buffers.base.get_mut(..parent) else { continue };
+            if parent == 0 {
+                continue;
+            }
+            place.copy_from_slice(&path[..parent]);
+            self.buffers.base[parent] = 0;
+            let (here, path) = (AT_FDCWD as usize, self.buffers.base.as_ptr() as usize);
+            let args = [here, path, MAY_SEARCH, AT_EACCESS as usize, 0, 0];
+            let mut answer = Errno::check(self.host.call(nr::faccessat2, args));
+            if answer == Err(Errno::ENOSYS) {
+                answer = Errno::check(self.host.call(nr::faccessat, args));
+            }
+            if answer == Err(Errno::EACCES) {
+                self.paths.mounts.barred |= 1 << index;
+            }
+        }
+    }
+
+    /// `EACCES` if the mount that the text of walk `w` leads to cannot be reached by name.
+    #[cold]
+    pub(crate) fn pass_parents(&self, w: usize) -> Result<()> {
+        let walk = &self.buffers.walks[w];
+        let mounts = 0..self.services.mounts().min(MOUNTS_MAX);
+        let lengths = mounts.filter_map(|index| {
+            let path = self.services.mount(index).path;
+            lies_below(walk.whole(), path).then_some((path.len(), index))
+        });
+        match lengths.max() {
+            Some((_, index)) if self.paths.mounts.barred >> index & 1 == 1 => Err(Errno::EACCES),
+            _ => Ok(()),
+        }
+    }
+
     /// If the text lies below a mount: that mount's root, the text left to walk from there.
     #[inline]
     pub(crate) fn enter_mount(&mut self, w: usize) -> Option<Inode> {
