@@ -203,3 +203,32 @@ fn files_without_a_name_stay_open_on_another_node_while_agents_are_killed_and_go
         assert!(outcome.stderr.contains("husk: fsck: clean"), "{dies}: {}", outcome.shown());
     }
 }
+
+/// On node 1: opens a file until there is no room for what stands for it there.
+const FULL: &str = "
+import errno, os
+open('many', 'w').close(); fds = []
+try:
+    while True: fds.append(os.open('many', os.O_RDONLY))
+except OSError as error: print(errno.errorcode[error.errno], len(fds) > 100)
+os.unlink('many')
+";
+
+#[test]
+fn an_open_that_finds_no_room_on_its_node_keeps_nothing_open_at_home() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-full");
+    let work = scratch.fresh("work");
+    let script = "
+before=$(df --output=iused .)
+HUSK_NODE=1 python3 -c \"$PROGRAM\"
+until [ \"$(df --output=iused .)\" = \"$before\" ]; do sleep 0.05; done
+echo gone";
+    let mut command = husk(&["--nodes", "2", "--memory", "64M"], &["bash", "-c", script]);
+    command.env("PROGRAM", FULL);
+    let outcome = Run::start(command, &work, scratch.path()).wait(PATIENCE).expect("it ends");
+    let seen = String::from_utf8_lossy(&outcome.stdout);
+    assert_eq!(seen, "ENFILE True\ngone\n", "{}", outcome.shown());
+}

@@ -90,7 +90,7 @@ impl Direct {
         let is_shared = passed.state == Owning::UpdateNeeded;
         let named = if is_shared { description } else { 0 };
         let flags = passed.flags | if is_shared { AT_HOME } else { 0 };
-        let own = self.stand_in_of(far(passed.inode.object), hold, named)?;
+        let own = self.stand_in_for(far(passed.inode.object), hold, named)?;
         self.far_number_for(files, own, hold, flags, (fd, fd + 1))?;
         if let Slot::Husk(here) = table::slot(&self.kernel, files, fd)
             && !is_shared

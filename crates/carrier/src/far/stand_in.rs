@@ -69,6 +69,19 @@ impl Direct {
         }
     }
 
+    /// The same for what is open at home, which is closed again where there is no room. `ENFILE`.
+    pub(super) fn stand_in_for(
+        &mut self,
+        inode: Inode,
+        hold: u64,
+        description: u64,
+    ) -> Result<Inode> {
+        self.stand_in_of(inode, hold, description).map_err(|errno| {
+            self.far_give_back(&[hold]);
+            if errno == Errno::ENOSPC { Errno::ENFILE } else { errno }
+        })
+    }
+
     /// The far inode that one of this node stands for.
     #[cold]
     #[inline(never)]
@@ -236,7 +249,7 @@ impl Direct {
         flags: u32,
         (minimum, limit): (u32, u32),
     ) -> Result<u32> {
-        let own = self.stand_in(inode, hold)?;
+        let own = self.stand_in_for(inode, hold, 0)?;
         self.far_number_for(files, own, hold, flags, (minimum, limit))
     }
 
