@@ -27,6 +27,7 @@
 pub mod detach;
 pub(super) mod grow;
 pub mod make;
+mod rights;
 mod ruled;
 mod small;
 mod steps;
@@ -39,7 +40,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use husk_proto::Inode;
-use husk_proto::fs::HostIdentity;
+use husk_proto::fs::{HostIdentity, Rights};
 use rustix::fs::RenameFlags;
 
 use self::make::{Kept, LOST, Loss, Made, Maker, TAKEN};
@@ -101,6 +102,8 @@ pub struct Commit<'a, S> {
     pub patience: Duration,
     /// See `Plan::below`.
     pub below: &'a HashMap<PathBuf, Below>,
+    /// See `Plan::rights`.
+    pub rights: &'a HashMap<Which, Rights>,
 }
 
 /// What has lost its name, and is still there under another one.
@@ -311,7 +314,11 @@ impl<S: Source> Commit<'_, S> {
         if !self.is_same(&found, expected) {
             return self.place_by_rule(put, made, target, expected, &found.identity);
         }
-        self.exchange(put, made, target, expected, found.directory)
+        let placed = self.exchange(put, made, target, expected, found.directory)?;
+        if placed == target {
+            self.keep_rights(put, made, expected);
+        }
+        Ok(placed)
     }
 
     /// The new one and what is at `target` change their names, if that is what is expected.
@@ -659,6 +666,7 @@ fn carry_out_unlocked<S: Source>(
         unsynced: Unsynced::default(),
         patience: lock::PATIENCE,
         below: &plan.below,
+        rights: &plan.rights,
     };
     commit.carry_out(&prepared, ledger, &mut manifest);
     ledger.placed(std::mem::take(&mut commit.placed));

@@ -52,6 +52,8 @@ pub struct Plan {
     pub told_extended: Vec<Settling>,
     /// Those that only the image has changed or removed.
     pub our_extended: HashMap<Inode, Vec<CString>>,
+    /// Mode and owner of what is replaced, by device and inode, before they were looked at.
+    pub rights: HashMap<(u64, u64), Rights>,
     /// Directories that the host has removed, and that are made again for what is new in them. What
     /// write-backs have put into them before, and the image has not changed since, stays away.
     pub made_again: HashSet<PathBuf>,
@@ -87,6 +89,7 @@ impl Plan {
         self.taken_extended.extend(other.taken_extended);
         self.told_extended.extend(other.told_extended);
         self.our_extended.extend(other.our_extended);
+        self.rights.extend(other.rights);
     }
 
     /// Nothing to do and nothing to say.

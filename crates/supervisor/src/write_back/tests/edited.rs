@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -130,5 +131,44 @@ fn so_it_is_where_a_write_back_was_killed_and_is_recovered() {
             judge(&scene, &edits, &what, &told);
         }
         assert!(n > 50, "{how}: {n} host calls");
+    }
+}
+
+/// Between the plan and the first thing that is made there are a few calls yet.
+const WINDOW: u32 = 12;
+
+#[test]
+fn a_right_that_is_taken_away_while_a_file_is_replaced_is_not_there_again() {
+    for live in [false, true] {
+        let (mut lost, mut n, mut reached) = (0, 0, true);
+        while reached {
+            n += 1;
+            let scene = &mut scene(n);
+            let path = scene.path.join("pub/changed");
+            let (count, there) = (Rc::new(Cell::new(0)), path.clone());
+            let seen = Rc::clone(&count);
+            let old = Rc::new(Cell::new(false));
+            let was_old = Rc::clone(&old);
+            let plan = move |_: &'static str| {
+                count.set(count.get() + 1);
+                if count.get() == n {
+                    old.set(fs::read_to_string(&there).unwrap().starts_with("host"));
+                    fs::set_permissions(&there, PermissionsExt::from_mode(0o600)).unwrap();
+                }
+                Ok(())
+            };
+            schedule::during(plan, || scene.bring_here(live));
+            reached = seen.get() >= n;
+            let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            lost += u32::from(reached && mode() != 0o600);
+            assert_eq!(scene.host("pub/changed"), "ours: changed");
+            if live && was_old.get() && mode() == 0o600 {
+                let inode = scene.at("pub/changed");
+                scene.direct.write_at(inode, 0, b"more").unwrap();
+                scene.bring_here(true);
+                assert_eq!(mode(), 0o600, "call {n}: it is there again after the next sync");
+            }
+        }
+        assert!(n > 100 && lost <= WINDOW, "{lost} of {n} calls, live: {live}");
     }
 }

@@ -9,7 +9,7 @@ use husk_proto::fs::HostIdentity;
 
 use super::Scan;
 use crate::write_back::host::There;
-use crate::write_back::host::beneath::Glance;
+use crate::write_back::host::beneath::{Glance, object_of};
 use crate::write_back::host::content;
 use crate::write_back::plan::derived;
 use crate::write_back::plan::derived::Verdict;
@@ -28,6 +28,7 @@ impl<S: Source> Scan<'_, S> {
         let directory = dir.to_owned();
         let mut put = Put { directory, name, object, replaces: expected, aside: false };
         let target = put.target();
+        self.see_rights(&put, &target);
         let found = self.beneath.glance(&target);
         if put.object.is_tree() && matches!(found, Ok(None)) {
             // Both sides have removed what was there, and the directory is another one.
@@ -84,6 +85,17 @@ impl<S: Source> Scan<'_, S> {
             self.merge_extended(&target, &put.object.attributes, &mut put.object.extended);
         }
         self.plan.puts.push(put);
+    }
+
+    /// What the host changes of these from now on, what takes the place of the file is to have.
+    fn see_rights(&mut self, put: &Put, target: &Path) {
+        if put.replaces.is_none() || put.object.is_tree() {
+            return;
+        }
+        if let Ok(Some(found)) = self.beneath.found(target) {
+            let rights = (found.mode() & 0o7777, found.uid(), found.gid());
+            self.plan.rights.insert(object_of(&found), rights);
+        }
     }
 
     /// What becomes of a file that is made of others (`derived`).
