@@ -25,7 +25,7 @@ use std::io;
 
 use husk_carrier::Direct;
 use husk_proto::volume::{Counter, Unsaved};
-use husk_proto::{Errno, Inode, Overview as _, VolumeLog as _};
+use husk_proto::{Errno, Fs as _, Inode, Overview as _, VolumeLog as _};
 use husk_storage::area::Area;
 use husk_storage::disk::Disk;
 use husk_storage::log::{Counts, Log, Refusal, SnapshotWriter};
@@ -504,7 +504,8 @@ fn put(batches: Vec<Vec<u8>>, to: &mut SnapshotWriter<'_, impl Disk>) -> Result<
     batches.iter().try_for_each(|batch| to.write(&framed(batch)))
 }
 
-/// Writes bytes of a file that is `size` long; pages of zeros only where there may be others.
+/// Writes bytes of a file that is `size` long; holes and pages of zeros only where there may be
+/// other bytes. What takes time is what a file holds, not how long it is.
 fn push_bytes(
     direct: &mut Direct,
     (id, size): (Id, u64),
@@ -514,27 +515,44 @@ fn push_bytes(
 ) -> Result<(), Refusal> {
     push(&Change::Cut(id, size))?;
     let (mut at, end) = (from, to.min(size));
-    let mut bytes = vec![0; DATA_BYTES_MAX.min(end.saturating_sub(at) as usize)];
+    let mut bytes = Vec::new();
     while at < end {
-        let wanted = bytes.len().min((end - at) as usize);
-        let got = direct.read_at(inode_of(id), at, &mut bytes[..wanted]);
-        let got = found(got)?.unwrap_or(0);
-        if got == 0 {
-            break;
+        let (data, hole) = data_behind(direct, id, at, end)?;
+        if zeros && data > at {
+            push(&Change::Zeros(id, at, data - at))?;
         }
-        let mut rest = &bytes[..got];
-        while !rest.is_empty() {
-            let (run, is_zero) = run_of(rest);
-            match is_zero {
-                true if zeros => push(&Change::Zeros(id, at, run as u64))?,
-                true => {}
-                false => push(&Change::Data(id, at, &rest[..run]))?,
+        at = data;
+        while at < hole {
+            bytes.resize(DATA_BYTES_MAX.min((hole - at) as usize), 0);
+            let got = found(direct.read_at(inode_of(id), at, &mut bytes))?.unwrap_or(0);
+            if got == 0 {
+                return push(&Change::Size(id, size));
             }
-            at += run as u64;
-            rest = &rest[run..];
+            let mut rest = &bytes[..got];
+            while !rest.is_empty() {
+                let (run, is_zero) = run_of(rest);
+                match is_zero {
+                    true if zeros => push(&Change::Zeros(id, at, run as u64))?,
+                    true => {}
+                    false => push(&Change::Data(id, at, &rest[..run]))?,
+                }
+                at += run as u64;
+                rest = &rest[run..];
+            }
         }
     }
     push(&Change::Size(id, size))
+}
+
+/// Where the first bytes between `at` and `end` begin that are in no hole, and where the next hole
+/// does.
+fn data_behind(direct: &mut Direct, id: Id, at: u64, end: u64) -> Result<(u64, u64), Refusal> {
+    let mut next = |from: u64, data| match direct.seek_data(inode_of(id), from, data) {
+        Err(Errno::ENXIO) => Ok(end),
+        other => Ok(found(other)?.map_or(end, |at| at.min(end))),
+    };
+    let data = next(at, true)?;
+    Ok((data, if data < end { next(data, false)? } else { end }))
 }
 
 /// How many bytes at the beginning are pages of zeros, or are none, and which.

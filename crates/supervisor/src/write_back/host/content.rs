@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use husk_proto::fs::Attributes;
 use husk_proto::{Errno, Inode};
+use rustix::fs::SeekFrom;
 
 use super::beneath::held::Held;
 use super::beneath::{Beneath, read_exact_at, set_len, write_all_at};
@@ -178,7 +179,11 @@ pub fn hash_of_host(file: &File) -> io::Result<u64> {
 pub fn hash_of_start(file: &File, size: u64) -> io::Result<u64> {
     let longest = CHUNK_BYTES.min(size as usize);
     let (mut hasher, mut buffer, mut offset) = (ByBytes::new(size), vec![0; longest], 0);
-    while offset < size {
+    loop {
+        offset = host_data(file, offset, size);
+        if offset == size {
+            break;
+        }
         let want = longest.min((size - offset) as usize);
         match file.read_at(&mut buffer[..want], offset)? {
             0 => break,
@@ -237,6 +242,38 @@ fn next_data<S: Source>(
     Ok((start < size).then_some((start, end.min(size).max(start + 1))))
 }
 
+/// The page of `offset..size` in which a host file has data again, or `size`.
+fn host_data(file: &File, offset: u64, size: u64) -> u64 {
+    if offset >= size {
+        return size;
+    }
+    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => page_of(data).clamp(offset, size),
+        Err(rustix::io::Errno::NXIO) => size,
+        // It does not tell its holes: they are read.
+        Err(_) => offset,
+    }
+}
+
+/// The page of `offset..size` in which the image's file or the host's has data again, or `size`.
+fn data_of_either<S: Source>(
+    source: &mut S,
+    (inode, file): (Inode, &File),
+    offset: u64,
+    size: u64,
+) -> u64 {
+    let ours = match source.seek_data(inode, offset, true) {
+        Ok(data) => page_of(data).clamp(offset, size),
+        Err(Errno::ENXIO) => size,
+        Err(_) => offset,
+    };
+    ours.min(host_data(file, offset, size))
+}
+
+fn page_of(offset: u64) -> u64 {
+    offset - offset % PAGE_BYTES as u64
+}
+
 /// Copies a stretch of data; up to where.
 fn copy<S: Source>(
     source: &mut S,
@@ -260,24 +297,10 @@ fn copy<S: Source>(
 }
 
 /// Whether a host `file` has the bytes of `inode`.
-pub fn equal<S: Source>(source: &mut S, inode: Inode, mut file: File) -> io::Result<bool> {
-    let mut ours = vec![0; CHUNK_BYTES];
-    let mut theirs = vec![0; CHUNK_BYTES];
-    let mut offset = 0;
-    loop {
-        let got = source.read_at(inode, offset, &mut ours).map_err(from_errno)?;
-        if got == 0 {
-            return Ok(file.read(&mut theirs)? == 0);
-        }
-        match file.read_exact(&mut theirs[..got]) {
-            Err(problem) if problem.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-            other => other?,
-        }
-        if ours[..got] != theirs[..got] {
-            return Ok(false);
-        }
-        offset += got as u64;
-    }
+pub fn equal<S: Source>(source: &mut S, inode: Inode, file: File) -> io::Result<bool> {
+    let size = source.attributes(inode).map_err(from_errno)?.size;
+    let is_as_long = file.metadata()?.len() == size;
+    Ok(is_as_long && begins_with(source, inode, &file, size)?.is_some())
 }
 
 /// Whether the image's file begins with the `size` bytes of a host `file`: a hash of them, as
@@ -291,7 +314,14 @@ pub fn begins_with<S: Source>(
     let mut hasher = ByBytes::new(size);
     let longest = CHUNK_BYTES.min(size as usize);
     let (mut ours, mut theirs, mut offset) = (vec![0; longest], vec![0; longest], 0);
-    while offset < size {
+    if source.attributes(inode).map_err(from_errno)?.size < size {
+        return Ok(None);
+    }
+    loop {
+        offset = data_of_either(source, (inode, file), offset, size);
+        if offset == size {
+            return Ok(Some(hasher.finish()));
+        }
         let want = longest.min((size - offset) as usize);
         let got = source.read_at(inode, offset, &mut ours[..want]).map_err(from_errno)?;
         read_exact_at(file, &mut theirs[..got], offset)?;
@@ -301,7 +331,6 @@ pub fn begins_with<S: Source>(
         hasher.add(offset, &ours[..got]);
         offset += got as u64;
     }
-    Ok(Some(hasher.finish()))
 }
 
 /// The same of a `start` that is in memory.
