@@ -12,13 +12,36 @@ use serde_json::Value;
 use crate::memory::fsck::ready;
 use crate::{as_nobody, run, said};
 
+/// A run that waits for the end of its input; it ends with the test, and its image with it.
+struct Waiting(Option<Run>);
+
+impl Waiting {
+    fn pid(&self) -> i32 {
+        self.0.as_ref().expect("it runs").pid()
+    }
+
+    fn end(&mut self) -> Option<Outcome> {
+        let mut run = self.0.take()?;
+        drop(run.stdin());
+        Some(run.wait(crate::LIMIT).unwrap_or_else(|hang| panic!("{hang}")))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.end();
+        }
+    }
+}
+
 /// A run that has changed its overlay and waits.
 struct Changed {
     scratch: Scratch,
     work: PathBuf,
     /// The directory as it was before.
     before: PathBuf,
-    run: Run,
+    run: Waiting,
 }
 
 impl Changed {
@@ -37,7 +60,7 @@ impl Changed {
         let command = husk(&options, &["bash", "-euc", &script]);
         let mut run = Run::start_piped(command, &work, scratch.path());
         ready(&mut run, "ready");
-        Changed { scratch, work, before, run }
+        Changed { scratch, work, before, run: Waiting(Some(run)) }
     }
 
     /// `husk diff` of it, from a directory outside.
@@ -65,8 +88,7 @@ impl Changed {
 
     /// Lets it end, and its changes be written back.
     fn end(mut self) -> (Scratch, Outcome) {
-        drop(self.run.stdin());
-        let outcome = self.run.wait(crate::LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
+        let outcome = self.run.end().expect("it runs");
         (self.scratch, outcome)
     }
 }

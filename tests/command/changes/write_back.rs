@@ -173,6 +173,36 @@ fn a_mount_is_memory_and_nothing_of_it_stays() {
     assert_eq!(fs::read(mount.join("covered")).expect("a file"), b"host\n");
 }
 
+/// None of it may be read byte by byte, which would take hours.
+#[test]
+fn a_file_of_terabytes_that_are_holes_is_written_back_by_what_it_holds() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("terabytes");
+    let work = scratch.fresh("work");
+    let scripts = [
+        "truncate -s 2T grown; echo one >> grown; cp --sparse=always /dev/null n",
+        "echo two >> grown; truncate -s 3T n; echo three >> n",
+        "printf in-place | dd of=grown bs=1 seek=1T conv=notrunc status=none",
+    ];
+    for script in scripts {
+        let outcome = run(&scratch, &work, husk(&["--memory", "64M"], &["bash", "-euc", script]));
+        assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+    }
+    let grown = fs::File::open(work.join("grown")).expect("a file");
+    let (mut end, mut middle) = ([0; 8], [0; 8]);
+    grown.read_exact_at(&mut end, 2 << 40).expect("bytes");
+    grown.read_exact_at(&mut middle, 1 << 40).expect("bytes");
+    assert_eq!((&end, &middle), (b"one\ntwo\n", b"in-place"));
+    let sizes = ["grown", "n"].map(|name| {
+        let metadata = fs::metadata(work.join(name)).expect("a file");
+        assert!(metadata.blocks() < 1000, "holes stay holes: {metadata:?}");
+        metadata.len()
+    });
+    assert_eq!(sizes, [(2 << 40) + 8, (3 << 40) + 6]);
+}
+
 /// Lets a program that reads a line go on; how it ended.
 fn gone_on(mut run: Run) -> Outcome {
     let mut input = run.stdin().expect("a pipe");

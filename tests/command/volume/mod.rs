@@ -205,6 +205,37 @@ fn a_volume_has_its_names_bytes_modes_owners_times_attributes_and_links_again() 
     assert_eq!(room.does(&["check", "data"]), "data: clean\n");
 }
 
+/// None of it may be read byte by byte, which would take hours.
+#[test]
+fn a_file_of_terabytes_that_are_holes_is_saved_by_what_it_holds() {
+    if against_native() {
+        return;
+    }
+    let room = Room::new("terabytes");
+    room.does(&["create", "data", "--size", "16M"]);
+    let write = "
+import os, sys
+os.chdir(sys.argv[1])
+fd = os.open('f', os.O_CREAT | os.O_RDWR)
+for at in 2 << 40, 7 << 40:
+    os.pwrite(fd, b'there', at)
+    os.fsync(fd)
+os.pwrite(fd, b'also', 1 << 40)
+os.fsync(fd)
+";
+    let read = "
+import os, sys
+os.chdir(sys.argv[1])
+fd = os.open('f', os.O_RDONLY)
+print(os.fstat(fd).st_size - (7 << 40))
+print([os.pread(fd, 6, n << 40) for n in (1, 2, 3, 7)])
+";
+    assert_eq!(room.printed(&[write]), "");
+    let pieces = r"[b'also\x00\x00', b'there\x00', b'\x00\x00\x00\x00\x00\x00', b'there']";
+    assert_eq!(room.printed(&[read]), format!("5\n{pieces}\n"));
+    assert_eq!(room.does(&["check", "data"]), "data: clean\n");
+}
+
 #[test]
 fn a_full_volume_says_so_and_loses_nothing_that_was_synced() {
     if against_native() {
