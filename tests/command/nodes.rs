@@ -153,9 +153,14 @@ fn make_runs_jobs_on_both_nodes_and_makes_what_it_makes_on_one() {
         assert_eq!(regions.len(), FILES as usize + 2, "{nodes}: {regions:?}");
         regions.sort_unstable();
         regions.dedup();
-        // Descriptors of regions of other nodes lie below that of the first.
-        let expected = if nodes == "1" { 1 } else { 2 };
-        assert_eq!(regions.len(), expected, "{nodes} nodes: {regions:?}");
+        // Descriptors of regions of other nodes lie below that of the first. On a busy machine the
+        // first of three may get none: others have more room.
+        let expected = match nodes {
+            "1" => 1..=1,
+            "2" => 2..=2,
+            _ => 1..=2,
+        };
+        assert!(expected.contains(&regions.len()), "{nodes} nodes: {regions:?}");
         made.push((Tree::read(&work, Some((outcome.started, outcome.ended))), input));
     }
     let [(one, _), others @ ..] = &made[..] else { panic!("three trees") };

@@ -178,16 +178,18 @@ fn a_tree_below_a_closed_directory_is_not_reached_by_name() {
             try \"ls $d\" list
             try \"cd / && cat $d/file\" elsewhere
             try 'cat file' relative
+            cd ..; try 'cat ./work/file' dotted; try 'cat link/file' linked; cd work
             cat $d/file
         }
-        chmod 700 ..; look closed
-        chmod 711 ..; look open";
+        ln -s work ../link
+        chmod 700 ../..; look closed
+        chmod 711 ../..; look open";
     let scratch = Scratch::new("closed");
     let sides = [shell(script), husk(&["--discard"], &["sh", "-c", script])].map(|command| {
         let above = place(&scratch, "above");
         chown(&above, Some(0), Some(0)).expect("an owner");
-        let work = above.join("work");
-        fs::create_dir(&work).expect("a directory");
+        let work = above.join("a/work");
+        fs::create_dir_all(&work).expect("directories");
         let done = Run::start(command, &work, scratch.path()).wait(LIMIT).expect("it ends");
         fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).expect("a mode");
         let said = String::from_utf8_lossy(&done.stdout).into_owned();

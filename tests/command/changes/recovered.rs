@@ -123,10 +123,13 @@ fn a_second_signal_stops_a_write_back_and_the_image_stays() {
     }
     let scratch = Scratch::new("stopped");
     let (work, out) = (scratch.fresh("work"), scratch.fresh("out"));
+    let state = scratch.fresh("state");
     let binary = husk(&[], &["true"]).get_program().to_owned();
     let seen = (0..KILLS_MAX).any(|_| {
         let mut command = Command::new("bash");
         command.args(["-uc", STOPPED]).env("WORK", &work).env("OUT", &out).env("HUSK", &binary);
+        // Notes of write-backs that other tests kill name images, too.
+        command.env("XDG_STATE_HOME", &state);
         let outcome = run(&scratch, &work, command);
         let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
         assert!(text.is_empty() || text == "stopped\n0\n 5000 new\n0\n", "{}", outcome.shown());

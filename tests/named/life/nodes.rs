@@ -211,7 +211,7 @@ fn holder(images: &Images) -> i32 {
 }
 
 #[test]
-fn what_a_dead_program_agent_or_node_had_open_at_home_is_let_go() {
+fn what_a_dead_program_or_node_had_open_at_home_is_let_go_and_of_a_dead_agent_kept() {
     if against_native() {
         return;
     }
@@ -223,12 +223,15 @@ fn what_a_dead_program_agent_or_node_had_open_at_home_is_let_go() {
         let held = free_blocks(&images);
         assert!(held + 1500 < before, "{who}: {held} of {before} blocks are free");
         match who {
-            "agent" => drop(process::kill(agent(&images).expect("an agent"))),
+            "agent" => {
+                let dead = agent(&images).expect("an agent");
+                process::kill(dead);
+                until("another agent", || agent(&images).is_some_and(|pid| pid != dead));
+                let held = free_blocks(&images);
+                assert!(held + 1500 < before, "{held} of {before}: the next agent has it open");
+            }
             "node" => images.kill_both("ci-1"),
             _ => {}
-        }
-        if who == "agent" {
-            until("the dead agent's table is let go", || free_blocks(&images) + 500 > before);
         }
         process::kill(program);
         until(&format!("all is let go of a {who}"), || free_blocks(&images) + 500 > before);

@@ -312,14 +312,14 @@ impl Direct {
         }
     }
 
-    /// What the descriptor `fd` holds at home, and what stands for that here.
+    /// What stands here for what the descriptor `fd` names at home, and its hold there; 0: none.
     fn held_by(&mut self, files: Files, fd: u32) -> Option<(Inode, u64)> {
         let slot = husk_kernel::descriptor::table::slot(&self.kernel, files, fd);
         let Slot::Husk(description) = slot else { return None };
         let open = husk_kernel::descriptor::open::description(&self.kernel, description).ok()?;
         let found = walk::attributes(&self.kernel, open.inode).ok()?;
-        let hold = found.modified_ns as u64;
-        (hold != 0).then_some((open.inode, hold))
+        // A file of the host that a lock has made the image's has locks and no hold.
+        Some((open.inode, found.modified_ns as u64))
     }
 
     /// `step` closes `fd`: if that was the last number, the home's hold goes, too.
@@ -344,8 +344,8 @@ impl Direct {
         done
     }
 
-    /// Calls `emit` with each number of a table that has a hold, with what stands for that, and
-    /// with the hold.
+    /// Calls `emit` with each number of a table that names something of the home, with what stands
+    /// for that, and with the hold; 0: it has none.
     fn each_held(&mut self, files: Files, emit: &mut dyn FnMut(&mut Self, u32, Inode, u64)) {
         let mut next = 0;
         while let Some(fd) = self.next_number(files, next) {

@@ -403,12 +403,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     #[inline]
     fn resolve(&mut self, w: usize, mut start: Start, aim: Aim) -> Result<Lead> {
-        let (mut changed, mut from_root) = (false, false);
-        let mut links = 0;
+        // A relative path begins behind what is above its directory, whatever becomes of the text.
+        let from_root = matches!(start, Start::Absolute);
+        let (mut changed, mut links) = (false, 0);
         for _ in 0..RESTARTS_MAX {
             match start {
                 Start::Absolute | Start::Joined(_) => {
-                    from_root = matches!(start, Start::Absolute);
                     let base = if let Start::Joined(base) = start { base } else { Base::ROOT };
                     start = self.classify(w, aim, base, &mut links)?;
                     changed |= matches!(start, Start::Absolute);

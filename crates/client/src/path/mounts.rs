@@ -130,14 +130,22 @@ fn longer(
     if inside { Some((mount.path.len(), mount.root)) } else { best }
 }
 
+/// The path of the outermost mount that mount `index` is in.
+fn outermost(services: &impl Shortcuts, index: usize) -> &[u8] {
+    let path = services.mount(index).path;
+    let all = (0..services.mounts()).map(|index| services.mount(index).path);
+    all.filter(|other| lies_below(path, other)).min_by_key(|other| other.len()).unwrap_or(path)
+}
+
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Finds out which mounts the host lets nobody of this identity reach by name: a path into a
-    /// tree begins at its root, and the directories above are the host's to judge.
+    /// tree begins at its root, and the directories above are the host's to judge, but for those in
+    /// another tree.
     #[cold]
     pub(crate) fn learn_bars(&mut self) {
         self.paths.mounts.barred = 0;
         for index in 0..self.services.mounts().min(MOUNTS_MAX) {
-            let path = self.services.mount(index).path;
+            let path = outermost(&self.services, index);
             let parent = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
             let Some(place) = self.buffers.base.get_mut(..parent) else { continue };
             if parent == 0 {
@@ -157,19 +165,24 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// `EACCES` if the mount that the text of walk `w` leads to cannot be reached by name.
+    /// `EACCES` if the mount that the text of walk `w` leads to cannot be reached by name. The host
+    /// is asked once more before that: a directory may have been opened to us meanwhile.
     #[cold]
-    pub(crate) fn pass_parents(&self, w: usize) -> Result<()> {
+    pub(crate) fn pass_parents(&mut self, w: usize) -> Result<()> {
+        if self.is_barred(w) {
+            self.learn_bars();
+        }
+        if self.is_barred(w) { Err(Errno::EACCES) } else { Ok(()) }
+    }
+
+    fn is_barred(&self, w: usize) -> bool {
         let walk = &self.buffers.walks[w];
         let mounts = 0..self.services.mounts().min(MOUNTS_MAX);
         let lengths = mounts.filter_map(|index| {
             let path = self.services.mount(index).path;
             lies_below(walk.whole(), path).then_some((path.len(), index))
         });
-        match lengths.max() {
-            Some((_, index)) if self.paths.mounts.barred >> index & 1 == 1 => Err(Errno::EACCES),
-            _ => Ok(()),
-        }
+        lengths.max().is_some_and(|(_, index)| self.paths.mounts.barred >> index & 1 == 1)
     }
 
     /// If the text lies below a mount: that mount's root, the text left to walk from there.

@@ -183,11 +183,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if length == 0 {
             return Ok(Verdict::Pass);
         }
-        self.flow(c, end, cursor, length, vector)
+        self.flow(c, end, cursor, length, vector && writes)
     }
 
     /// Moves bytes through a pipe or a lane. `whole`: a write goes through the ring as a whole or
-    /// not at all.
+    /// not at all, and a read ends with what the ring has.
     pub(crate) fn flow(
         &mut self,
         c: &Call,
@@ -218,7 +218,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     }
                     // The host may have more, and no second edge to tell of it: to who reads less
                     // than he has room for, there is no more.
-                    let more = !end.writes && moved < length;
+                    let more = !end.writes && !whole && moved < length;
                     if !more || !self.services.pipe_is_leaving(end.pipe) {
                         return value(moved as u64);
                     }

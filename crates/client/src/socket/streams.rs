@@ -104,7 +104,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let answer = if head.control {
             self.take_rest(c, end, cursor, length)?
         } else {
-            self.flow(c, end, cursor, length, true)
+            self.flow(c, end, cursor, length, false)
         };
         if !matches!(answer, Ok(Verdict::Return(0..))) {
             return Some(answer);

@@ -146,7 +146,7 @@ pub fn note_links(kernel: &Kernel, inode: Inode, found: &Imported<'_>) -> Result
         }
         key.lead_to(txn, inode.number, inode.generation)?;
         let here = low(txn.get(cell.word(ino::LINKS)));
-        txn.set(cell.word(ino::LINKS), pair(found.links - 1, here));
+        txn.set(cell.word(ino::LINKS), pair(found.links.saturating_sub(here), here));
         Ok(true)
     })
 }

@@ -351,6 +351,8 @@ fn scan_and_commit<S: Source>(
     linked::take_in(source, beneath, overlays, &mut ledger);
     let plan = planned_beneath(source, beneath, run, &ledger, overlays, chosen);
     if plan.is_empty() {
+        // Links that the host has made were noted.
+        unsettled.extend(unsaid(ledger.save_if_changed()));
         return Outcome { failures: unsettled, ..Outcome::default() };
     }
     progress.set(0, plan.puts.iter().map(|put| put.object.count()).sum());

@@ -32,7 +32,6 @@ use sha2::{Digest as _, Sha256};
 use super::OWN;
 use super::asks::{Ask, Digest, Entry, Identity, Told};
 use crate::hosts::guest::lock;
-use crate::hosts::noted::Noted;
 
 /// Bytes read at once; the answer to a question has at most so many.
 pub const PIECE_BYTES: u64 = 256 << 10;
@@ -40,8 +39,8 @@ pub const PIECE_BYTES: u64 = 256 << 10;
 pub const FEW_BYTES: u64 = 64 << 10;
 /// Largest file that is shown.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
-/// Digests of files that are larger are kept for later sessions.
-const NOTED_BYTES_MIN: u64 = 256 << 10;
+/// Most directories that are watched: the user's other programs want watches, too.
+const WATCHES_MAX: usize = 8192;
 /// Bytes of entries in one answer.
 const LISTING_BYTES_MAX: usize = 2 << 20;
 /// Of an entry, beside its texts.
@@ -66,7 +65,6 @@ const CHANGES: WatchFlags = WatchFlags::MODIFY
 
 /// Files here, as another host sees them.
 pub struct Home {
-    noted: Mutex<Noted>,
     /// `None`: there are no watches to be had.
     watch: Option<Watch>,
 }
@@ -77,11 +75,11 @@ struct Watch {
 }
 
 impl Home {
-    /// Digests that are known are in `noted`.
-    pub fn begin(noted: Noted) -> Arc<Home> {
+    /// Begins to watch.
+    pub fn begin() -> Arc<Home> {
         let queue = inotify::init(CreateFlags::CLOEXEC).ok();
         let watch = queue.map(|queue| Watch { queue, paths: Mutex::default() });
-        Arc::new(Home { noted: Mutex::new(noted), watch })
+        Arc::new(Home { watch })
     }
 
     /// The answer to a question.
@@ -92,11 +90,6 @@ impl Home {
             Ask::Read(path, identity, offset) => read(path, identity, *offset),
         };
         told.unwrap_or_else(|errno| Told::Failed(errno.raw_os_error()))
-    }
-
-    /// Keeps digests for later sessions.
-    pub fn keep(&self) {
-        lock(&self.noted).keep();
     }
 
     /// Whether every user may run the program at `path`.
@@ -156,20 +149,9 @@ impl Home {
             let digest = Sha256::digest(&all).into();
             return Ok(Told::Digest(digest, bytes.then_some(all)));
         }
-        let digest = match identity.size >= NOTED_BYTES_MIN {
-            true => self.noted_digest(path)?,
-            false => Sha256::digest(whole(&file, identity.size)?).into(),
-        };
-        // What was noted is of this file, too, if that has not changed.
+        let digest = digest_of_file(&file, identity.size)?;
         same(&file, identity)?;
-        let now = the_file(path, identity)?;
-        same(&now, identity)?;
         Ok(Told::Digest(digest, None))
-    }
-
-    fn noted_digest(&self, path: &Path) -> Result<Digest> {
-        let part = lock(&self.noted).part(path, FILE_BYTES_MAX, &|_| None).ok_or(Errno::IO)?;
-        digest_of(&part.digest).ok_or(Errno::IO)
     }
 
     /// Waits for changes, and tells of each; an empty path: of all directories. Ends with an error.
@@ -199,6 +181,9 @@ impl Watch {
     fn add(&self, directory: &OwnedFd, path: &Path) -> bool {
         // Whoever reads of an event finds the path.
         let mut paths = lock(&self.paths);
+        if paths.len() >= WATCHES_MAX {
+            return false;
+        }
         let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let added = inotify::add_watch(&self.queue, place, CHANGES);
         added.map(|number| paths.insert(number, path.to_owned())).is_ok()
@@ -273,6 +258,20 @@ fn whole(file: &File, size: u64) -> Result<Vec<u8>> {
     Ok(all)
 }
 
+/// Of the file that is open, piece by piece.
+fn digest_of_file(file: &File, size: u64) -> Result<Digest> {
+    let (mut hasher, mut at) = (Sha256::new(), 0);
+    let mut piece = vec![0; PIECE_BYTES.min(size) as usize];
+    while at < size {
+        let count = PIECE_BYTES.min(size - at) as usize;
+        let read = file.read_exact_at(&mut piece[..count], at);
+        read.map_err(|problem| errno_of(&problem))?;
+        hasher.update(&piece[..count]);
+        at += count as u64;
+    }
+    Ok(hasher.finalize().into())
+}
+
 fn read(path: &Path, identity: &Identity, offset: u64) -> Result<Told> {
     let file = the_file(path, identity)?;
     let mut bytes = vec![0; identity.size.saturating_sub(offset).min(PIECE_BYTES) as usize];
@@ -289,7 +288,6 @@ fn errno_of(problem: &io::Error) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::known::Known;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
@@ -301,7 +299,7 @@ mod tests {
     }
 
     fn home() -> Arc<Home> {
-        Home::begin(Noted::begin(Known::nowhere()))
+        Home::begin()
     }
 
     fn write(path: &Path, bytes: &[u8], mode: u32) {

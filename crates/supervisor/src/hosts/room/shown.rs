@@ -11,8 +11,6 @@ use std::thread;
 use super::asks::{Ask, Told};
 use super::home::Home;
 use crate::hosts::guest::lock;
-use crate::hosts::known::Known;
-use crate::hosts::noted::Noted;
 use crate::hosts::ssh::Link;
 use crate::hosts::stream::{Frame, Kind, put, take};
 use crate::output::say;
@@ -40,7 +38,7 @@ impl Shown {
     /// Digests that are known here are used.
     pub fn begin() -> Shown {
         let (ask, asked) = sync_channel(QUEUED_MAX);
-        let home = Home::begin(Noted::begin(Known::find()));
+        let home = Home::begin();
         Shown { home, ask, asked: Arc::new(Mutex::new(asked)), bytes: Arc::default() }
     }
 
@@ -92,7 +90,6 @@ impl Shown {
                         sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     }
                     put(Kind::Told, channel, &told.encode());
-                    home.keep();
                 }
             });
         }

@@ -362,7 +362,8 @@ fn open_own(place: &Path) -> io::Result<OwnedFd> {
     Ok(directory.into())
 }
 
-fn is_ours(found: &fs::Metadata) -> bool {
+/// Whether nobody but this user and root can change what was found.
+pub fn is_ours(found: &fs::Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 

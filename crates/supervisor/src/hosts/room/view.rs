@@ -18,7 +18,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -37,7 +37,7 @@ use sha2::{Digest as _, Sha256};
 use super::asks::{Ask, Digest, Entry, Identity, Told};
 use super::home::{FEW_BYTES, PIECE_BYTES};
 use super::link::Link;
-use super::store::Store;
+use super::store::{Store, is_ours};
 use crate::hosts::guest::lock;
 
 /// How long Linux may believe what it was told about a name.
@@ -279,14 +279,16 @@ impl Shared {
         }
     }
 
-    /// This host's own file at `path`, if it has so many bytes.
+    /// This host's own file at `path`, if it has so many bytes, and nobody but root and this user
+    /// can change them.
     fn own_file(&self, path: &Path, size: u64) -> Option<File> {
         let path = path.strip_prefix("/").ok()?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let file = File::from(openat2(&self.own, path, flags, Mode::empty(), resolve).ok()?);
         let found = file.metadata().ok()?;
-        (found.is_file() && found.len() == size).then_some(file)
+        let is_safe = found.uid() == 0 && found.mode() & 0o022 == 0 || is_ours(&found);
+        (found.is_file() && found.len() == size && is_safe).then_some(file)
     }
 
     fn fetch(

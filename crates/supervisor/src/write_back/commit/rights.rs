@@ -17,6 +17,9 @@ use crate::write_back::host::beneath::object_of;
 use crate::write_back::plan::Put;
 use crate::write_back::record::manifest::Facts;
 
+/// Set-user-ID and set-group-ID: they are no rights of the new one's owner.
+const SET_IDS: u32 = 0o6000;
+
 fn rights(found: &std::fs::Metadata) -> Rights {
     (found.mode() & 0o7777, found.uid(), found.gid())
 }
@@ -31,7 +34,9 @@ impl<S: Source> Commit<'_, S> {
         let before = self.rights.get(&which).filter(|_| !self.kept.linked.contains_key(&which));
         let before = before.copied();
         let old = self.olds.last().filter(|old| old.target == target);
+        // Whoever may write to the directory may have put something else there.
         let old = old.and_then(|old| self.beneath.found(&old.temporary).ok().flatten());
+        let old = old.filter(|old| object_of(old) == which && old.mode() & SET_IDS == 0);
         let Some((before, now)) = before.zip(old.map(|old| rights(&old))) else { return };
         let held = self.beneath.hold(&target).ok();
         let Some(held) = held.filter(|one| before != now && object_of(one.found()) == made.which)

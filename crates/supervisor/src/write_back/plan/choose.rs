@@ -87,9 +87,11 @@ pub fn choose<S: Source>(
             more |= chosen.leads(place) && chosen.add(place);
         }
     }
-    let Plan { withheld, notes, taken, below: below_all, .. } = plan;
-    let mut some = Plan { withheld, notes, taken, below: below_all, ..Plan::default() };
-    for mut put in plan.puts {
+    // What says how to write, and not what, stays as it is.
+    let mut some = plan;
+    let puts = std::mem::take(&mut some.puts);
+    let (deletes, touches) = (std::mem::take(&mut some.deletes), std::mem::take(&mut some.touches));
+    for mut put in puts {
         let place = place(&put);
         if chosen.leads(&place) {
             divide(&mut put.object, &place, &chosen);
@@ -98,18 +100,20 @@ pub fn choose<S: Source>(
         }
         some.puts.push(put);
     }
-    for delete in plan.deletes {
+    for delete in deletes {
         if chosen.leads(&delete.path) {
             some.deletes.extend(below(beneath, &delete.path, &chosen));
         } else if chosen.has(&delete.path) {
             some.deletes.push(delete);
         }
     }
-    some.touches.extend(plan.touches.into_iter().filter(|touch| chosen.has(&touch.path)));
+    some.touches.extend(touches.into_iter().filter(|touch| chosen.has(&touch.path)));
     let concerned = |path: &Path| chosen.has(path) || chosen.leads(path);
-    some.conflicts.extend(plan.conflicts.into_iter().filter(|one| concerned(&one.path)));
-    some.failures.extend(plan.failures.into_iter().filter(|line| chosen.concerns(line)));
-    some.busy.extend(plan.busy.into_iter().filter(|line| chosen.concerns(line)));
+    some.conflicts.retain(|one| concerned(&one.path));
+    some.failures.retain(|line| chosen.concerns(line));
+    some.busy.retain(|line| chosen.concerns(line));
+    // What is left out is not told.
+    some.told_extended.clear();
     some
 }
 

@@ -90,6 +90,7 @@ impl Plan {
         self.told_extended.extend(other.told_extended);
         self.our_extended.extend(other.our_extended);
         self.rights.extend(other.rights);
+        self.made_again.extend(other.made_again);
     }
 
     /// Nothing to do and nothing to say.
