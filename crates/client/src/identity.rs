@@ -5,8 +5,7 @@
 
 use crate::buffers::GROUPS_MAX;
 use crate::{Call, Client, Host, Memory};
-use husk_abi::capability::{DAC_OVERRIDE, DAC_READ_SEARCH, FSETID};
-use husk_abi::{nr, sys::general::RLIMIT_NOFILE};
+use husk_abi::{capability::FSETID, nr, sys::general::RLIMIT_NOFILE};
 use husk_proto::fs::{CAPABILITY, SetBits, SetExtended, WHO_WRITES};
 use husk_proto::{Errno, Inode, Services};
 
@@ -92,12 +91,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             home if self.own_namespace() == Some(home) => {}
             _ => self.identify_within(),
         }
-        let everywhere = 1 << DAC_OVERRIDE | 1 << DAC_READ_SEARCH;
-        if self.identity.foreign || self.identity.capabilities & everywhere == 0 {
-            self.learn_bars();
-        } else {
-            self.paths.mounts.bar_none();
-        }
+        self.learn_bars();
     }
 
     /// A passed call may have changed who asks.

@@ -215,7 +215,7 @@ impl Checker<'_> {
     fn holds(&mut self) {
         #[cfg(feature = "answers")]
         for number in 1..self.used[RECORD].len() as u32 {
-            let held = crate::descriptor::holds::held(self.region, number);
+            let held = crate::descriptor::open::held_by_record(self.kernel, number);
             if let Some(description) =
                 held.filter(|_| self.used[RECORD][number as usize] & FREE == 0)
             {

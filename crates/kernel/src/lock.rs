@@ -114,17 +114,22 @@ fn conflicts(
     range: &Range,
     mode: Mode,
 ) -> impl Iterator<Item = Line> {
+    lines(region, inode).filter(move |held| {
+        let same_family = (held.holder.kind == FLOCK) == (who.kind == FLOCK);
+        let against = held.exclusive || mode == Mode::Exclusive;
+        held.holder != who && same_family && against && overlap(&held.range, range)
+    })
+}
+
+/// The locks of an inode that is not locked, as they are at some moment of a look.
+fn lines(region: &Region, inode: Cell) -> impl Iterator<Item = Line> {
     let mut number = high(region.load(inode.word(ino::ORIGIN)));
     let lines = core::iter::from_fn(move || {
         let held = (number != 0).then(|| line(region, number))?;
         number = held.next;
         Some(held)
     });
-    lines.take(LIST_MAX as usize).filter(move |held| {
-        let same_family = (held.holder.kind == FLOCK) == (who.kind == FLOCK);
-        let against = held.exclusive || mode == Mode::Exclusive;
-        held.holder != who && same_family && against && overlap(&held.range, range)
-    })
+    lines.take(LIST_MAX as usize)
 }
 
 fn wake_word(region: &Region, inode: u32) -> Cell {
@@ -148,35 +153,49 @@ pub fn lock(
     mode: Mode,
     wait: bool,
 ) -> Result<Outcome> {
+    let who = holder(kernel, owner);
+    let pid = if who.kind == OFD { u32::MAX } else { kernel.session.pid() };
+    let Some((by, value)) = ask(kernel, inode, range, (mode, pid), |_| Ok(who))? else {
+        return Ok(Outcome::Granted);
+    };
+    if wait {
+        note_wait(kernel, who, by)?;
+    }
+    Ok(Outcome::Blocked { address: wait_address(kernel, inode), value })
+}
+
+/// Asks for a lock of the holder that `who` says in the same transaction, or gives it back: `None`
+/// if it was done, else whose is in the way, and the word of its waiters.
+fn ask(
+    kernel: &Kernel,
+    inode: Inode,
+    range: Range,
+    (mode, pid): (Mode, u32),
+    who: impl Fn(&mut Txn<'_>) -> Result<Holder>,
+) -> Result<Option<(Holder, u32)>> {
     if range.start >= range.end {
         return Err(Errno::EINVAL);
     }
-    let who = holder(kernel, owner);
-    let pid = if who.kind == OFD { u32::MAX } else { kernel.session.pid() };
     loop {
-        let step = kernel.run(|txn| attempt(txn, who, inode, range, mode, pid));
+        let step = kernel.run(|txn| {
+            let who = who(txn)?;
+            attempt(txn, who, inode, range, mode, pid)
+        });
         match step.map_err(|error| if error == Errno::ENOSPC { Errno::ENOLCK } else { error })? {
             Step::Again => {}
             Step::Done { freed } => {
                 if freed {
                     wake(kernel, inode.number);
                 }
-                return Ok(Outcome::Granted);
+                return Ok(None);
             }
-            Step::Blocked { by, value } => {
-                if wait {
-                    note_wait(kernel, who, by)?;
-                }
-                let word = wake_word(&kernel.session.region, inode.number);
-                let address = kernel.session.region.futex_address(word);
-                return Ok(Outcome::Blocked { address, value });
-            }
+            Step::Blocked { by, value } => return Ok(Some((by, value))),
         }
     }
 }
 
 /// How a step of asking for a lock ended.
-pub(crate) enum Step {
+enum Step {
     /// There is more to be done.
     Again,
     /// Whether something was given back.
@@ -185,7 +204,7 @@ pub(crate) enum Step {
     Blocked { by: Holder, value: u32 },
 }
 
-pub(crate) fn attempt(
+fn attempt(
     txn: &mut Txn<'_>,
     who: Holder,
     inode: Inode,
@@ -369,8 +388,8 @@ pub(crate) fn drop_description(txn: &mut Txn<'_>, inode: Cell, description: u32)
         return Ok(());
     }
     let all = Range { start: 0, end: u64::MAX };
-    for kind in [OFD, FLOCK] {
-        let who = Holder { kind, id: description.into() };
+    for is_flock in [false, true] {
+        let who = of_description(description, is_flock);
         carve(txn, inode, who, all, Mode::Unlock, &mut all.clone())?;
     }
     Ok(())
@@ -379,17 +398,6 @@ pub(crate) fn drop_description(txn: &mut Txn<'_>, inode: Cell, description: u32)
 /// Takes the OFD locks of a description away before it is closed for the last time.
 pub(crate) fn drop_many(kernel: &Kernel, inode: u32, description: u32) -> Result<()> {
     drop_owner(kernel, inode, of_description(description, false))
-}
-
-/// The locks of an inode that is not locked, as they are at some moment of a look.
-fn lines(region: &Region, inode: Cell) -> impl Iterator<Item = Line> {
-    let mut number = high(region.load(inode.word(ino::ORIGIN)));
-    let lines = core::iter::from_fn(move || {
-        let held = (number != 0).then(|| line(region, number))?;
-        number = held.next;
-        Some(held)
-    });
-    lines.take(LIST_MAX as usize)
 }
 
 /// Whether somebody has a lock of an inode.
@@ -435,25 +443,8 @@ pub(crate) fn lock_of_another(
     pid: u32,
     holds: &dyn Fn(&mut Txn<'_>) -> Result<Holder>,
 ) -> Result<Option<u32>> {
-    if range.start >= range.end {
-        return Err(Errno::EINVAL);
-    }
-    loop {
-        let step = kernel.run(|txn| {
-            let who = holds(txn)?;
-            attempt(txn, who, inode, range, mode, pid)
-        });
-        match step.map_err(|error| if error == Errno::ENOSPC { Errno::ENOLCK } else { error })? {
-            Step::Again => {}
-            Step::Done { freed } => {
-                if freed {
-                    wake(kernel, inode.number);
-                }
-                return Ok(None);
-            }
-            Step::Blocked { value, .. } => return Ok(Some(value)),
-        }
-    }
+    let blocked = ask(kernel, inode, range, (mode, pid), holds)?;
+    Ok(blocked.map(|(_, value)| value))
 }
 
 /// The same of the POSIX locks of a table of another node, of which process `pid` asks.

@@ -11,7 +11,7 @@
 //! 2. Between opening and `keep` a file is open in our table, and is closed with it if we are
 //!    killed.
 
-use husk_carrier::Hold;
+use husk_carrier::{Direct, Hold};
 use husk_proto::descriptor::{Descriptors as _, Slot};
 use husk_proto::{Errno, Inode, Shortcuts as _};
 use husk_wire::record::{self, Grant};
@@ -26,8 +26,18 @@ pub fn is_of(hold: &Hold, asked: &Header) -> bool {
     (hold.node, hold.epoch, hold.request) == (asked.source, asked.epoch, asked.request)
 }
 
+/// What a life of a node before `epoch` had open and locked here ends.
+pub fn end_of(direct: &mut Direct, node: u16, epoch: u32) {
+    if !planted!(DeathKeepsHolds) {
+        direct.end_holds(|_, hold| is_dead(hold, node, epoch));
+    }
+    // Where that fails, they stay until their places are needed, or the image ends; whoever waits
+    // looks again.
+    let _ = direct.drop_locks_of(node);
+}
+
 /// Whether a hold is of a life of a node before `epoch`.
-pub fn is_dead(hold: &Hold, node: u16, epoch: u32) -> bool {
+fn is_dead(hold: &Hold, node: u16, epoch: u32) -> bool {
     hold.node == node && (hold.epoch < epoch || planted!(DeathOfAllLives))
 }
 
@@ -107,11 +117,7 @@ impl Agent {
     pub fn bury(&mut self, node: u16, epoch: u32) {
         self.sessions.fence(node, epoch);
         let direct = self.direct();
-        if !planted!(DeathKeepsHolds) {
-            direct.end_holds(|_, hold| is_dead(hold, node, epoch));
-        }
-        // Where that fails, they stay until their places are needed, or the image ends.
-        let _ = direct.drop_locks_of(node);
+        end_of(direct, node, epoch);
         let _ = direct.forget_answers(node, epoch);
     }
 }

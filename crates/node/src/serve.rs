@@ -36,7 +36,7 @@ use rustix::net::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::agent::Agent;
-use crate::holds::is_dead;
+use crate::holds::end_of;
 use crate::plain::{Plain, take_short_turns};
 use crate::sessions::Sessions;
 
@@ -91,10 +91,8 @@ pub fn serve(
     let sessions = Sessions::begin(say);
     for &node in dead {
         sessions.fence(node, epoch);
-        // What an agent before this one has kept open for it.
-        direct.end_holds(|_, hold| is_dead(hold, node, epoch));
-        // Nobody has asked for one since, and whoever waits looks again.
-        let _ = direct.drop_locks_of(node);
+        // What agents before this one have kept for it.
+        end_of(&mut direct, node, epoch);
     }
     direct.detach();
     let memory = to_read(region).ok().map(|memory| (Arc::new(memory), layout));

@@ -40,7 +40,6 @@ use serde::Serialize;
 
 use self::back::Back;
 use self::links::Known;
-use self::rights::same_content;
 use crate::image::attach::Visit;
 use crate::named::{self, Place, Turn};
 use crate::output::failure::Failure;
@@ -509,6 +508,16 @@ impl Look<'_> {
         if self.ledger.here_of(path, inode).is_none() {
             return Ok(false);
         }
+        self.settle((dir, inode), path, one)
+    }
+
+    /// A directory of the image's is the host's at `path` from now on.
+    fn settle(
+        &mut self,
+        (dir, inode): (Inode, Inode),
+        path: &Path,
+        one: &There,
+    ) -> Result<bool, Errno> {
         step("settle")?;
         let name = path.file_name().unwrap_or_default();
         self.image.settle(dir, inode, &one.imported(name, Kind::Directory))
@@ -613,7 +622,7 @@ impl Look<'_> {
     ) -> Result<(), Errno> {
         let found = host::identity_of(&one.found);
         let seen = self.seen(path, inode, shown.origin)?;
-        match seen.is_some_and(|seen| same_content(&seen, &found)) {
+        match seen.is_some_and(|seen| host::same_content(&seen, &found)) {
             true if self.take_written_rights(path, inode, shown, one)? => Ok(()),
             true => self.take_seen_rights(path, inode, shown, one),
             false if self.is_equal(path, inode, one)? => Ok(()),

@@ -8,7 +8,6 @@
 //! ```
 
 use husk_kernel::descriptor::open;
-use husk_kernel::fs::walk;
 use husk_kernel::lock;
 use husk_proto::lock::{Held, Mode, Outcome, Owner, Range};
 use husk_proto::{Description, Errno, Files, Inode, Result, Shortcuts as _};
@@ -19,7 +18,8 @@ use super::home::there;
 use super::{BUSY_MAX, BUSY_NAP_NS, nap, object};
 use crate::Direct;
 
-const ALL: Range = Range { start: 0, end: u64::MAX };
+/// Up to the end, wherever that is.
+const ALL: Bytes = Bytes { start: 0, length: 0 };
 
 fn bytes(range: Range) -> Result<Bytes> {
     let length = match range.end {
@@ -32,9 +32,10 @@ fn bytes(range: Range) -> Result<Bytes> {
 impl Direct {
     /// The hold that keeps a description open at home.
     fn hold_behind(&self, description: Description) -> Result<u64> {
-        let open = open::description(&self.kernel, description)?;
-        let hold = walk::attributes(&self.kernel, open.inode)?.modified_ns as u64;
-        if hold == 0 { Err(Errno::ENOLCK) } else { Ok(hold) }
+        match self.held_behind(description)?.1 {
+            0 => Err(Errno::ENOLCK),
+            hold => Ok(hold),
+        }
     }
 
     fn whose(&self, owner: Owner) -> Result<(LockBy, u64)> {
@@ -65,9 +66,7 @@ impl Direct {
         let (object, range) = (object(inode), bytes(range)?);
         let mode = match mode {
             Mode::Unlock => {
-                let asked = request::Unlock { object, owner, range, by };
-                let said = self.ask::<message::Unlock>(&asked, &mut [0; 128], &mut [0; 128]);
-                return said.map(|_| Outcome::Granted);
+                return self.far_unlock(inode, (by, owner), range).map(|()| Outcome::Granted);
             }
             Mode::Shared => LockMode::Shared,
             Mode::Exclusive => LockMode::Exclusive,
@@ -127,10 +126,12 @@ impl Direct {
         if let Some(Ok(false) | Err(_)) = self.peek(|home| lock::has(home, there(inode), who)) {
             return;
         }
-        let (object, owner, by) = (object(inode), files.0.into(), LockBy::Process);
-        let Ok(range) = bytes(ALL) else { return };
-        let asked = request::Unlock { object, owner, range, by };
         // What is not told stays until this node ends.
-        let _ = self.ask::<message::Unlock>(&asked, &mut [0; 128], &mut [0; 128]);
+        let _ = self.far_unlock(inode, (LockBy::Process, files.0.into()), ALL);
+    }
+
+    fn far_unlock(&mut self, inode: Inode, (by, owner): (LockBy, u64), range: Bytes) -> Result<()> {
+        let asked = request::Unlock { object: object(inode), owner, range, by };
+        self.ask::<message::Unlock>(&asked, &mut [0; 128], &mut [0; 128]).map(drop)
     }
 }

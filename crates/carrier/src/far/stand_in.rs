@@ -9,6 +9,7 @@ use husk_abi::sys::general::{
     O_ACCMODE, O_CREAT, O_EXCL, O_PATH, O_RDONLY, O_TRUNC, O_WRONLY, S_IFREG,
 };
 use husk_kernel::descriptor::open::AT_HOME;
+use husk_kernel::descriptor::table;
 use husk_kernel::fs::{attributes, walk};
 use husk_proto::descriptor::{Description, Open, Shown, Slot};
 use husk_proto::fs::{Change, Time};
@@ -316,10 +317,15 @@ impl Direct {
     fn held_by(&mut self, files: Files, fd: u32) -> Option<(Inode, u64)> {
         let slot = husk_kernel::descriptor::table::slot(&self.kernel, files, fd);
         let Slot::Husk(description) = slot else { return None };
-        let open = husk_kernel::descriptor::open::description(&self.kernel, description).ok()?;
-        let found = walk::attributes(&self.kernel, open.inode).ok()?;
         // A file of the host that a lock has made the image's has locks and no hold.
-        Some((open.inode, found.modified_ns as u64))
+        self.held_behind(description).ok()
+    }
+
+    /// The same of a description.
+    pub(super) fn held_behind(&self, description: Description) -> Result<(Inode, u64)> {
+        let open = husk_kernel::descriptor::open::description(&self.kernel, description)?;
+        let found = walk::attributes(&self.kernel, open.inode)?;
+        Ok((open.inode, found.modified_ns as u64))
     }
 
     /// `step` closes `fd`: if that was the last number, the home's hold goes, too.
@@ -356,27 +362,19 @@ impl Direct {
         }
     }
 
-    /// Before all of a table is closed, or (`at_exec`) what an exec closes: its POSIX locks on that
-    /// are given back, if it is nobody else's table.
-    fn far_drop_all_locks(&mut self, files: Files, at_exec: bool) {
-        if !at_exec && husk_kernel::descriptor::table::sharers(&self.kernel, files) > 1 {
-            return;
-        }
-        self.each_held(files, &mut |me, fd, own, _| {
-            let table = husk_kernel::descriptor::table::close_on_exec;
-            if !at_exec || table(&me.kernel, files, fd) == Ok(true) {
-                me.far_drop_locks(files, own);
-            }
-        });
-    }
-
     /// The same of all that this process has open; `at_exec`: of what an exec closes.
     #[cold]
     #[inline(never)]
     pub(crate) fn far_close_all(&mut self, at_exec: bool, step: impl FnOnce(&mut Self)) {
         let (files, mut count) = (self.files(), 0);
-        self.far_drop_all_locks(files, at_exec);
-        self.each_held(files, &mut |_, _, _, _| count += 1);
+        // Locks of a table that others have stay; an exec gives back those of what it closes.
+        let drops = at_exec || table::sharers(&self.kernel, files) <= 1;
+        self.each_held(files, &mut |me, fd, own, _| {
+            count += 1;
+            if drops && (!at_exec || table::close_on_exec(&me.kernel, files, fd) == Ok(true)) {
+                me.far_drop_locks(files, own);
+            }
+        });
         let (mut few, mut room) = ([[0; 2]; GIVEN_MAX], None);
         if count > GIVEN_MAX {
             // Without memory for them, what is above the first is kept until this node ends.

@@ -9,14 +9,11 @@ use crate::path::{Aim, Place, Target};
 use crate::{Client, Host, Memory};
 use husk_abi::sys::general::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, F_DUPFD_CLOEXEC, F_GETFL, O_CLOEXEC,
-    O_NOFOLLOW, O_NONBLOCK, O_PATH, RESOLVE_NO_SYMLINKS,
+    O_NOFOLLOW, O_NONBLOCK, O_PATH, RESOLVE_NO_SYMLINKS, X_OK,
 };
 use husk_abi::{PATH_MAX, nr};
 use husk_proto::fs::{Backing, HostIdentity, Kind, Step, want};
 use husk_proto::{Errno, Inode, Result, Services};
-
-/// `X_OK`.
-const EXECUTE: usize = 1;
 
 /// Where a program's bytes are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,7 +165,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn open_host_program(&mut self, directory: i32, flags: u32) -> Result<Program> {
         let path = self.buffers.walks[0].for_host();
         let check = (AT_EACCESS | flags) as usize;
-        let args = [directory as usize, path, EXECUTE, check, 0, 0];
+        let args = [directory as usize, path, X_OK as usize, check, 0, 0];
         Errno::check(self.host.call(nr::faccessat2, args))?;
         let empty = flags & AT_EMPTY_PATH != 0 && self.buffers.walks[0].length == 0;
         let nofollow = if flags & AT_SYMLINK_NOFOLLOW != 0 { O_NOFOLLOW } else { 0 };

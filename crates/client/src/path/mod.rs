@@ -113,7 +113,7 @@ pub(crate) struct Paths {
     /// The last path looked for in `outside_cache` was there: only then is the next one looked for
     /// before anything else.
     last_was_outside: bool,
-    pub mounts: Mounts,
+    mounts: Mounts,
     /// What each walk has found.
     found: [Target; 2],
 }

@@ -8,14 +8,13 @@ use crate::buffers::Walk;
 use crate::layout::{STATX_BYTES, STATX_MOUNT_AT, get32, get64};
 use crate::path::text::lies_below;
 use crate::{Client, Host, Memory};
+use husk_abi::capability::{DAC_OVERRIDE, DAC_READ_SEARCH};
 use husk_abi::nr;
-use husk_abi::sys::general::{AT_EACCESS, AT_FDCWD};
+use husk_abi::sys::general::{AT_EACCESS, AT_FDCWD, X_OK};
 use husk_proto::fs::{Kind, Step};
 use husk_proto::image::MOUNTS_MAX;
 use husk_proto::{Errno, Inode, Result, Services, Shortcuts};
 
-/// `X_OK`.
-const MAY_SEARCH: usize = 1;
 /// The mounts have not been looked at.
 const PREFIXES_UNKNOWN: usize = usize::MAX;
 
@@ -52,7 +51,8 @@ pub(crate) struct Mounts {
     are_known: bool,
     /// A bit for each number, modulo 64, of a directory that another mount covers.
     covered: u64,
-    /// A bit for each mount that cannot be reached by name: a directory above it is closed.
+    /// A bit for each mount in no other one that cannot be reached by name: a directory above it is
+    /// closed.
     barred: u64,
     /// How the mounts' paths begin, `count` of them.
     prefixes: [Prefix; MOUNTS_MAX],
@@ -83,11 +83,6 @@ impl Mounts {
     #[inline(always)]
     pub fn bars_some(&self) -> bool {
         self.barred != 0
-    }
-
-    /// All can.
-    pub fn bar_none(&mut self) {
-        self.barred = 0;
     }
 
     /// Learns how the mounts' paths begin.
@@ -130,11 +125,11 @@ fn longer(
     if inside { Some((mount.path.len(), mount.root)) } else { best }
 }
 
-/// The path of the outermost mount that mount `index` is in.
-fn outermost(services: &impl Shortcuts, index: usize) -> &[u8] {
+/// Whether mount `index` lies in no other one.
+fn is_outermost(services: &impl Shortcuts, index: usize) -> bool {
     let path = services.mount(index).path;
     let all = (0..services.mounts()).map(|index| services.mount(index).path);
-    all.filter(|other| lies_below(path, other)).min_by_key(|other| other.len()).unwrap_or(path)
+    all.filter(|other| lies_below(path, other)).count() == 1
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -144,17 +139,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[cold]
     pub(crate) fn learn_bars(&mut self) {
         self.paths.mounts.barred = 0;
+        let everywhere = 1 << DAC_OVERRIDE | 1 << DAC_READ_SEARCH;
+        if !self.identity.foreign && self.identity.capabilities & everywhere != 0 {
+            return;
+        }
         for index in 0..self.services.mounts().min(MOUNTS_MAX) {
-            let path = outermost(&self.services, index);
+            let path = self.services.mount(index).path;
             let parent = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
             let Some(place) = self.buffers.base.get_mut(..parent) else { continue };
-            if parent == 0 {
+            if parent == 0 || !is_outermost(&self.services, index) {
                 continue;
             }
             place.copy_from_slice(&path[..parent]);
             self.buffers.base[parent] = 0;
             let (here, path) = (AT_FDCWD as usize, self.buffers.base.as_ptr() as usize);
-            let args = [here, path, MAY_SEARCH, AT_EACCESS as usize, 0, 0];
+            let args = [here, path, X_OK as usize, AT_EACCESS as usize, 0, 0];
             let mut answer = Errno::check(self.host.call(nr::faccessat2, args));
             if answer == Err(Errno::ENOSYS) {
                 answer = Errno::check(self.host.call(nr::faccessat, args));
@@ -176,13 +175,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     fn is_barred(&self, w: usize) -> bool {
-        let walk = &self.buffers.walks[w];
-        let mounts = 0..self.services.mounts().min(MOUNTS_MAX);
-        let lengths = mounts.filter_map(|index| {
-            let path = self.services.mount(index).path;
-            lies_below(walk.whole(), path).then_some((path.len(), index))
-        });
-        lengths.max().is_some_and(|(_, index)| self.paths.mounts.barred >> index & 1 == 1)
+        let text = self.buffers.walks[w].whole();
+        let mut mounts = 0..self.services.mounts().min(MOUNTS_MAX);
+        mounts.any(|index| {
+            let barred = self.paths.mounts.barred >> index & 1 == 1;
+            barred && lies_below(text, self.services.mount(index).path)
+        })
     }
 
     /// If the text lies below a mount: that mount's root, the text left to walk from there.

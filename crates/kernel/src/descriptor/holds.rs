@@ -19,7 +19,7 @@
 use husk_proto::lock::{Mode, Range};
 use husk_proto::{Errno, Files, Inode, Result};
 use husk_region::observe::kill;
-use husk_region::{RECORD, Region};
+use husk_region::{RECORD, Region, Txn};
 
 use crate::descriptor::open::{self, HELD as TARGET, TAG};
 use crate::state::{fd_table, high, low, pair, tag};
@@ -80,24 +80,31 @@ pub fn take(kernel: &Kernel, files: Files, fd: u32, hold: Hold) -> Result<u64> {
     Ok(name(&kernel.session.region, number))
 }
 
+/// The number of the record that a name says, if there is one.
+fn record(kernel: &Kernel, hold: u64) -> Option<u32> {
+    Some(low(hold)).filter(|&number| number != 0 && number < kernel.session.never_used(RECORD))
+}
+
+/// The description that the hold of that name keeps open, if it fits; its record is locked then.
+fn locked(txn: &mut Txn<'_>, hold: u64, fits: impl Fn(&Hold) -> bool) -> Result<Option<u32>> {
+    let number = low(hold);
+    txn.lock(open::cell(txn.region, number))?;
+    let found = at(txn.region, number).filter(|found| fits(&found.0));
+    Ok(found.filter(|_| name(txn.region, number) == hold).map(|(_, description)| description))
+}
+
 /// Ends the hold of that name, if it fits; false: there is none, or another one.
 pub fn end(kernel: &Kernel, hold: u64, fits: impl Fn(&Hold) -> bool) -> Result<bool> {
-    let (region, number) = (&kernel.session.region, low(hold));
-    if number == 0 || number >= kernel.session.never_used(RECORD) {
-        return Ok(false);
-    }
-    let Some((_, description)) = at(region, number).filter(|found| fits(&found.0)) else {
+    let Some(number) = record(kernel, hold) else { return Ok(false) };
+    let found = at(&kernel.session.region, number).filter(|found| fits(&found.0));
+    let Some((_, description)) = found else {
         return Ok(false);
     };
     open::drop_locks(kernel, description)?;
     open::wake_after(kernel, fd_table::husk_entry(description, false), || {
         kernel.run(|txn| {
+            let Some(description) = locked(txn, hold, &fits)? else { return Ok(false) };
             let cell = open::cell(txn.region, number);
-            txn.lock(cell)?;
-            let found = at(txn.region, number).filter(|found| fits(&found.0));
-            let Some((_, description)) = found.filter(|_| name(txn.region, number) == hold) else {
-                return Ok(false);
-            };
             let generation = high(txn.get(cell.word(TAG)));
             txn.set(cell.word(TAG), pair(generation.wrapping_add(1), 0));
             txn.free(RECORD, number);
@@ -117,19 +124,13 @@ pub fn lock(
     range: Range,
     mode: Mode,
 ) -> Result<Option<u32>> {
-    let number = low(hold);
-    if number == 0 || number >= kernel.session.never_used(RECORD) {
-        return Err(Errno::EBADF);
-    }
+    let number = record(kernel, hold).ok_or(Errno::EBADF)?;
     let pid = match at(&kernel.session.region, number) {
         Some((held, _)) if is_flock => held.process,
         _ => u32::MAX,
     };
     lock::lock_of_another(kernel, inode, range, mode, pid, &|txn| {
-        txn.lock(open::cell(txn.region, number))?;
-        let found = at(txn.region, number).filter(|found| fits(&found.0));
-        let (_, description) =
-            found.filter(|_| name(txn.region, number) == hold).ok_or(Errno::EBADF)?;
+        let description = locked(txn, hold, fits)?.ok_or(Errno::EBADF)?;
         if open::inode(txn.region, description) != inode {
             return Err(Errno::EBADF);
         }
@@ -145,9 +146,4 @@ pub fn each(kernel: &Kernel, emit: &mut dyn FnMut(u64, Hold)) {
             emit(name(region, number), hold);
         }
     }
-}
-
-/// The description that a record holds, for the checker.
-pub(crate) fn held(region: &Region, number: u32) -> Option<u32> {
-    at(region, number).map(|(_, description)| description)
 }

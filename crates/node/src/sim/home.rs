@@ -19,7 +19,7 @@ use super::dice::LETTERS;
 use super::tree::line;
 use crate::CALL_BYTES_MAX;
 use crate::agent::{Agent, object, told};
-use crate::holds::is_dead;
+use crate::holds::end_of;
 use crate::plain::Plain;
 use crate::planted::planted;
 use crate::serve::reply_to;
@@ -173,7 +173,7 @@ impl Home {
     pub fn knows_dead(&mut self, node: u16, epoch: u32) {
         if let Some(running) = self.running.as_ref().filter(|_| !planted!(DeathsForgotten)) {
             running.sessions.fence(node, epoch);
-            self.boss.end_holds(|_, hold| is_dead(hold, node, epoch) && !planted!(DeathKeepsHolds));
+            end_of(&mut self.boss, node, epoch);
         }
     }
 

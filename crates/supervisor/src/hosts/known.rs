@@ -128,8 +128,8 @@ impl Known {
     }
 }
 
-/// Nobody else can have written it.
-fn is_ours(found: &Metadata) -> bool {
+/// Nobody but this user and root can have written it.
+pub fn is_ours(found: &Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 

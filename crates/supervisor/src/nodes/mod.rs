@@ -126,8 +126,7 @@ impl Nodes {
         let home = socket(direct)?;
         let listener = listen(&home).map_err(|errno| unmade(reason(&errno.into())))?;
         let known = rustix::fs::fstat(&region).map_err(|errno| unmade(reason(&errno.into())))?;
-        let mut nodes = Nodes::new(region, listener, &home);
-        nodes.root = settings.root;
+        let mut nodes = Nodes::new(region, listener, &home, settings.root);
         nodes.logs = if pid == 0 { Name::parse(OsStr::new(base)).ok() } else { None };
         nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
         let (trees, image) = (trees(direct), base.to_owned());
@@ -158,9 +157,8 @@ impl Nodes {
         // Nobody answers at one of before.
         let _ = std::fs::remove_file(&home);
         let listener = listen(&home).map_err(|errno| unmade(reason(&errno.into())))?;
-        let mut nodes = Nodes::new(region, listener, &home);
+        let mut nodes = Nodes::new(region, listener, &home, root);
         nodes.logs = Name::parse(OsStr::new(base)).ok();
-        nodes.root = root;
         nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
         direct.set_nodes(0, base.as_bytes(), 0).map_err(|errno| unmade(format!("{errno:?}")))?;
         Ok(nodes)
@@ -271,7 +269,7 @@ impl Nodes {
             },
             Ok,
         )?;
-        let mut nodes = Nodes::new(region, listener, &home);
+        let mut nodes = Nodes::new(region, listener, &home, root);
         for (node, name) in others(direct) {
             let name = Name::parse(OsStr::new(&name))?;
             // It is there, unless the whole directory had to be made again.
@@ -279,16 +277,14 @@ impl Nodes {
             nodes.names.push(name);
         }
         nodes.logs = Some(name.clone());
-        nodes.root = root;
         nodes.start_agent().map_err(|problem| unmade(reason(&problem)))?;
         nodes.resume_hosts(direct, hosts)?;
         Ok(nodes)
     }
 
-    fn new(region: OwnedFd, listener: OwnedFd, home: &Path) -> Nodes {
+    fn new(region: OwnedFd, listener: OwnedFd, home: &Path, root: Root) -> Nodes {
         let (killed, names, deaths) = (Vec::new(), Vec::new(), Deaths::new());
         let (agent, logs, hosts, home) = (None, None, None, home.to_owned());
-        let root = Root::default();
         Nodes { region, listener, agent, killed, names, logs, hosts, root, home, deaths }
     }
 

@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use husk_proto::fs::{Backing, Kind};
 use husk_proto::{Errno, Fs, Inode};
 
-use super::rights::same_content;
 use super::{Look, There, step};
 use crate::run::request::reason;
 use crate::write_back::host;
@@ -162,7 +161,7 @@ impl Look<'_> {
     /// Whether the host has at most changed the rights of what a write-back has put there.
     fn has_content_of(&self, back: &Back, one: &There) -> bool {
         let here = self.ledger.here_of(&back.path, back.inode);
-        here.is_some_and(|here| same_content(&here.identity, &host::identity_of(&one.found)))
+        here.is_some_and(|here| host::same_content(&here.identity, &host::identity_of(&one.found)))
     }
 
     /// A directory that has gone, for what the host has there now.

@@ -10,7 +10,7 @@ use std::path::Path;
 use husk_proto::fs::{Attributes, Backing, Kind, Origin};
 use husk_proto::{Errno, Fs as _, Inode};
 
-use super::{Look, There, step};
+use super::{Look, There};
 use crate::write_back::host::beneath::held::Held;
 use crate::write_back::host::content;
 use crate::write_back::plan::scan::is_like;
@@ -57,8 +57,6 @@ impl Look<'_> {
         if !is_like(self.image, inode, shown, &held)? {
             return Ok(false);
         }
-        step("settle")?;
-        let name = path.file_name().unwrap_or_default();
-        self.image.settle(dir, inode, &one.imported(name, Kind::Directory))
+        self.settle((dir, inode), path, one)
     }
 }

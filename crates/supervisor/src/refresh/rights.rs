@@ -7,10 +7,9 @@
 //!   changed by both        a conflict, told; the image keeps its own, and so does the host
 //! ```
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use husk_proto::fs::{Attributes, HostIdentity, Rights};
+use husk_proto::fs::{Attributes, HostIdentity, Rights, Step};
 use husk_proto::{Admin as _, Errno, Inode};
 
 use super::{Look, There, step};
@@ -20,15 +19,6 @@ use crate::write_back::record::ledger;
 
 /// What is told where both sides have changed them.
 const BOTH: &str = "mode or owner changed on the host and in the image";
-
-fn rights_of(one: &There) -> Rights {
-    (one.found.mode() & 0o7777, one.found.uid(), one.found.gid())
-}
-
-/// Whether nothing but the status of an object may have changed.
-pub(super) fn same_content(seen: &HostIdentity, found: &HostIdentity) -> bool {
-    HostIdentity { changed_ns: seen.changed_ns, ..*found } == *seen
-}
 
 impl Look<'_> {
     /// Takes them in for an inode that a write-back has put at `path`, where the host still has the
@@ -40,7 +30,7 @@ impl Look<'_> {
         shown: &Attributes,
         one: &There,
     ) -> Result<bool, Errno> {
-        let (found, theirs) = (host::identity_of(&one.found), rights_of(one));
+        let (found, theirs) = (host::identity_of(&one.found), host::rights_of(&one.found));
         let which = |one: &HostIdentity| (one.device, one.inode);
         let here = self.ledger.here_of(path, inode).copied();
         let here = here.filter(|here| which(&here.identity) == which(&found));
@@ -72,7 +62,7 @@ impl Look<'_> {
         one: &There,
     ) -> Result<(), Errno> {
         let Some(origin) = shown.origin else { return Ok(()) };
-        let (before, theirs) = (self.image.origin_rights(origin)?, rights_of(one));
+        let (before, theirs) = (self.image.origin_rights(origin)?, host::rights_of(&one.found));
         if before != theirs {
             step("take rights")?;
             match self.image.take_rights(inode, before, theirs)? {
@@ -91,7 +81,7 @@ impl Look<'_> {
         one: &There,
     ) -> Result<(), Errno> {
         let Some(origin) = shown.origin else { return Ok(()) };
-        if self.image.origin_rights(origin)? != rights_of(one) {
+        if self.image.origin_rights(origin)? != host::rights_of(&one.found) {
             self.conflict(path, BOTH);
         }
         Ok(())
@@ -100,10 +90,8 @@ impl Look<'_> {
 
 /// What is shown once the host's have been taken in.
 fn with_rights(shown: &Attributes, before: Rights, theirs: Rights) -> Attributes {
-    let one = |ours: u32, before: u32, theirs: u32| if ours == before { theirs } else { ours };
+    let (mode, uid, gid) = host::merged_rights(ledger::rights(shown), before, theirs);
     let (mut after, step) = (*shown, &shown.step);
-    after.step.mode = step.mode & !0o7777 | one(step.mode & 0o7777, before.0, theirs.0);
-    (after.step.uid, after.step.gid) =
-        (one(step.uid, before.1, theirs.1), one(step.gid, before.2, theirs.2));
+    after.step = Step { mode: step.mode & !0o7777 | mode, uid, gid, ..*step };
     after
 }

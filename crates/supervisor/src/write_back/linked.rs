@@ -23,7 +23,7 @@ use husk_proto::{Errno, Inode};
 
 use super::host::beneath::{Beneath, Object as Which, object_of};
 use super::record::ledger::Ledger;
-use super::{Overlay, PATH_BYTES_MAX, Source, host};
+use super::{Overlay, Source, host, path_of_origin};
 
 /// Takes in such names below the overlays. What cannot be looked at keeps the old bytes.
 pub fn take_in<S: Source>(
@@ -50,27 +50,25 @@ fn linked_since<S: Source>(
 ) -> HashMap<Which, Inode> {
     let (mut imported, mut known) = (Vec::new(), HashMap::new());
     source.each_imported(&mut |inode, origin| imported.push((inode, origin)));
-    let mut bytes = vec![0; PATH_BYTES_MAX];
     for (inode, origin) in imported {
-        let seen = source.host_identity(origin);
-        let path = source.host_path(origin, &mut bytes);
-        if let (Ok(seen), Ok(length)) = (seen, path) {
-            let path = host::path_of(&bytes[..length.min(PATH_BYTES_MAX)]);
+        if !has_own_bytes(source, inode) {
+            continue;
+        }
+        if let (Ok(seen), Ok(path)) = (source.host_identity(origin), path_of_origin(source, origin))
+        {
             known.insert(inode, (path, seen));
         }
     }
     for (inode, _) in ledger.objects() {
-        if let Some((path, here)) = ledger.places(inode).next() {
+        if let Some((path, here)) = ledger.places(inode).next()
+            && has_own_bytes(source, inode)
+        {
             known.insert(inode, (path.to_owned(), here.identity));
         }
     }
     let mut wanted = HashMap::new();
     for (inode, (path, seen)) in known {
-        let Ok(shown) = source.attributes(inode) else { continue };
-        let ours = shown.step.kind == Kind::File && shown.backing == Backing::Image;
-        let Ok(Some(found)) = (if ours { beneath.found(&path) } else { Ok(None) }) else {
-            continue;
-        };
+        let Ok(Some(found)) = beneath.found(&path) else { continue };
         if !is_linked(ledger, &seen, &found) {
             continue;
         }
@@ -82,12 +80,17 @@ fn linked_since<S: Source>(
     wanted
 }
 
+/// Whether it is a file whose bytes are the image's.
+fn has_own_bytes<S: Source>(source: &mut S, inode: Inode) -> bool {
+    let shown = source.attributes(inode);
+    shown.is_ok_and(|shown| shown.step.kind == Kind::File && shown.backing == Backing::Image)
+}
+
 /// Invariant 1, and whether it has got a name since it was `seen`.
 fn is_linked(ledger: &Ledger, seen: &HostIdentity, found: &Metadata) -> bool {
     let now = host::identity_of(found);
-    let same = HostIdentity { changed_ns: seen.changed_ns, ..now } == *seen;
     let news = now.changed_ns != seen.changed_ns && !ledger.is_ours(&now);
-    found.nlink() > 1 && same && news
+    found.nlink() > 1 && host::same_content(seen, &now) && news
 }
 
 /// Names of `wanted` files in one directory; the directories in it.

@@ -244,16 +244,20 @@ pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Where on the host an object was imported from. The buffer is not on the stack of a recursion.
-#[inline(never)]
+/// Where on the host an object was imported from.
 pub(crate) fn origin_path<S: Source>(
     source: &mut S,
     attributes: &Attributes,
 ) -> Result<Option<PathBuf>, Errno> {
-    let Some(origin) = attributes.origin else { return Ok(None) };
+    attributes.origin.map(|origin| path_of_origin(source, origin)).transpose()
+}
+
+/// The same of an origin. The buffer is not on the stack of a recursion.
+#[inline(never)]
+pub(crate) fn path_of_origin<S: Source>(source: &mut S, origin: Origin) -> Result<PathBuf, Errno> {
     let mut bytes = [0; PATH_BYTES_MAX];
     let length = source.host_path(origin, &mut bytes)?;
-    Ok(Some(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)])))
+    Ok(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)]))
 }
 
 /// What there is to tell of notes that cannot be kept.

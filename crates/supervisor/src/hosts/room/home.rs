@@ -46,7 +46,7 @@ const LISTING_BYTES_MAX: usize = 2 << 20;
 /// Of an entry, beside its texts.
 const ENTRY_BYTES: usize = 80;
 /// Most entries of a directory.
-const ENTRIES_MAX: usize = 1 << 20;
+pub const ENTRIES_MAX: usize = 1 << 20;
 /// Room for events.
 const EVENTS_BYTES: usize = 16 << 10;
 /// What others may do: read, and search.
@@ -86,7 +86,7 @@ impl Home {
     pub fn answer(&self, ask: &Ask) -> Told {
         let told = match ask {
             Ask::List(path, after) => self.list(path, after),
-            Ask::Digest(path, identity, bytes) => self.digest(path, identity, *bytes),
+            Ask::Digest(path, identity, bytes) => digest(path, identity, *bytes),
             Ask::Read(path, identity, offset) => read(path, identity, *offset),
         };
         told.unwrap_or_else(|errno| Told::Failed(errno.raw_os_error()))
@@ -107,7 +107,7 @@ impl Home {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         for entry in Dir::new(openat(&directory, ".", flags, Mode::empty())?)? {
             let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." && name > after.as_bytes().to_vec() {
+            if name != b"." && name != b".." && name.as_slice() > after.as_bytes() {
                 names.push(OsString::from_vec(name));
             }
             if names.len() > ENTRIES_MAX {
@@ -139,19 +139,6 @@ impl Home {
             entries.push(Entry::of(&name, &found, target));
         }
         Ok(Told::Listing { entries, more, watched })
-    }
-
-    fn digest(&self, path: &Path, identity: &Identity, bytes: bool) -> Result<Told> {
-        let file = the_file(path, identity)?;
-        if identity.size <= FEW_BYTES {
-            let all = whole(&file, identity.size)?;
-            same(&file, identity)?;
-            let digest = Sha256::digest(&all).into();
-            return Ok(Told::Digest(digest, bytes.then_some(all)));
-        }
-        let digest = digest_of_file(&file, identity.size)?;
-        same(&file, identity)?;
-        Ok(Told::Digest(digest, None))
     }
 
     /// Waits for changes, and tells of each; an empty path: of all directories. Ends with an error.
@@ -188,13 +175,6 @@ impl Watch {
         let added = inotify::add_watch(&self.queue, place, CHANGES);
         added.map(|number| paths.insert(number, path.to_owned())).is_ok()
     }
-}
-
-/// From 64 digits.
-pub fn digest_of(text: &str) -> Option<Digest> {
-    let digits = text.as_bytes().as_chunks::<2>().0.iter();
-    let bytes = digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-    bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
 /// Whether it is each host's own.
@@ -252,10 +232,23 @@ fn same(file: impl AsFd, identity: &Identity) -> Result<()> {
     if Identity::of(&fstat(file)?) == *identity { Ok(()) } else { Err(Errno::STALE) }
 }
 
-fn whole(file: &File, size: u64) -> Result<Vec<u8>> {
-    let mut all = vec![0; size as usize];
-    file.read_exact_at(&mut all, 0).map_err(|problem| errno_of(&problem))?;
-    Ok(all)
+fn piece(file: &File, offset: u64, count: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; count as usize];
+    file.read_exact_at(&mut bytes, offset).map_err(|problem| errno_of(&problem))?;
+    Ok(bytes)
+}
+
+/// The digest of a file; of one with few bytes, if they are wanted, these.
+fn digest(path: &Path, identity: &Identity, bytes: bool) -> Result<Told> {
+    let file = the_file(path, identity)?;
+    let few = bytes && identity.size <= FEW_BYTES;
+    let few = few.then(|| piece(&file, 0, identity.size)).transpose()?;
+    let digest = match &few {
+        Some(few) => Sha256::digest(few).into(),
+        None => digest_of_file(&file, identity.size)?,
+    };
+    same(&file, identity)?;
+    Ok(Told::Digest(digest, few))
 }
 
 /// Of the file that is open, piece by piece.
@@ -274,8 +267,7 @@ fn digest_of_file(file: &File, size: u64) -> Result<Digest> {
 
 fn read(path: &Path, identity: &Identity, offset: u64) -> Result<Told> {
     let file = the_file(path, identity)?;
-    let mut bytes = vec![0; identity.size.saturating_sub(offset).min(PIECE_BYTES) as usize];
-    file.read_exact_at(&mut bytes, offset).map_err(|problem| errno_of(&problem))?;
+    let bytes = piece(&file, offset, identity.size.saturating_sub(offset).min(PIECE_BYTES))?;
     same(&file, identity)?;
     Ok(Told::Bytes(bytes))
 }

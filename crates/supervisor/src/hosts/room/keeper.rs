@@ -176,11 +176,10 @@ fn fill(place: &Path, view: &Path, kept: &[PathBuf]) -> Result<(), String> {
         let (from, to) = (view.join(&name), place.join(&name));
         show_one(&from, &to).map_err(|problem| told(Path::new(&name), problem))?;
     }
-    let own = TOP.iter().map(Path::new).chain(OWN.iter().map(Path::new).skip(TOP.len()));
-    for path in own.chain(kept.iter().map(PathBuf::as_path)) {
+    for path in OWN.iter().map(Path::new).chain(kept.iter().map(PathBuf::as_path)) {
         let to = place.join(path.strip_prefix("/").unwrap_or(path));
         let is_top = TOP.iter().any(|top| Path::new(top) == path);
-        let is_within = TOP.iter().any(|top| path != Path::new(top) && path.starts_with(top));
+        let is_within = !is_top && TOP.iter().any(|top| path.starts_with(top));
         if is_top {
             let mut builder = fs::DirBuilder::new();
             builder.mode(0o755).create(&to).map_err(|problem| told(path, problem))?;

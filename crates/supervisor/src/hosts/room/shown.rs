@@ -35,7 +35,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Digests that are known here are used.
+    /// Begins to watch.
     pub fn begin() -> Shown {
         let (ask, asked) = sync_channel(QUEUED_MAX);
         let home = Home::begin();

@@ -29,9 +29,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::asks::{Digest, Identity};
-use super::home::digest_of;
-use crate::digest::hex;
+use crate::digest::{bytes_of, hex};
 use crate::hosts::guest::lock;
+use crate::hosts::known::is_ours;
 
 /// Most bytes of all files.
 const ALL_BYTES_MAX: u64 = 4 << 30;
@@ -125,7 +125,7 @@ impl Store {
 
     /// The digest of the file at home with this identity, if an earlier session has asked for it.
     pub fn digest(&self, identity: &Identity) -> Option<Digest> {
-        digest_of(lock(&self.index).0.home.get(&identity.text())?)
+        bytes_of(lock(&self.index).0.home.get(&identity.text())?)
     }
 
     /// Home has said so.
@@ -188,7 +188,7 @@ impl Store {
         let known = fresh.or_else(|| {
             let index = lock(&self.index);
             let (known, digest) = index.0.own.get(path.as_ref()?)?;
-            (*known == identity.text()).then(|| digest_of(digest))?
+            (*known == identity.text()).then(|| bytes_of(digest))?
         });
         let digest = match known {
             Some(digest) => digest,
@@ -360,11 +360,6 @@ fn open_own(place: &Path) -> io::Result<OwnedFd> {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     Ok(directory.into())
-}
-
-/// Whether nobody but this user and root can change what was found.
-pub fn is_ours(found: &fs::Metadata) -> bool {
-    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 
 /// How long ago a file has changed.

@@ -35,15 +35,14 @@ use rustix::io::{Errno, Result};
 use sha2::{Digest as _, Sha256};
 
 use super::asks::{Ask, Digest, Entry, Identity, Told};
-use super::home::{FEW_BYTES, PIECE_BYTES};
+use super::home::{ENTRIES_MAX, FEW_BYTES, PIECE_BYTES};
 use super::link::Link;
-use super::store::{Store, is_ours};
+use super::store::Store;
 use crate::hosts::guest::lock;
+use crate::hosts::known::is_ours;
 
 /// How long Linux may believe what it was told about a name.
 const TTL: Duration = Duration::from_secs(1);
-/// Most entries of a directory.
-const ENTRIES_MAX: usize = 1 << 20;
 /// What Linux calls the root.
 const ROOT: u64 = 1;
 /// Pieces of a file that are on their way at once.
@@ -260,15 +259,14 @@ impl Shared {
             Some(digest) => (digest, None),
             None => {
                 let few = own.is_none() && identity.size <= FEW_BYTES;
-                match self.link.ask(&Ask::Digest(node.path.clone(), *identity, few))? {
-                    Told::Digest(digest, few) => (digest, few),
-                    _ => return Err(Errno::IO),
-                }
+                let told = self.link.ask(&Ask::Digest(node.path.clone(), *identity, few))?;
+                let Told::Digest(digest, few) = told else { return Err(Errno::IO) };
+                self.store.note_digest(identity, &digest);
+                (digest, few)
             }
         };
         if known.is_none() {
             lock(&self.digests).insert(number, digest);
-            self.store.note_digest(identity, &digest);
         }
         if let Some((_, own)) = own.filter(|(own, _)| *own == digest) {
             return Ok(own);

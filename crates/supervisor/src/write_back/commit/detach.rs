@@ -29,6 +29,7 @@ use crate::write_back::host;
 use crate::write_back::host::beneath::Beneath;
 use crate::write_back::host::{content, extended};
 use crate::write_back::moved;
+use crate::write_back::path_of_origin;
 use crate::write_back::plan::Plan;
 use crate::write_back::record::ledger::{Ledger, TakenOver};
 use crate::write_back::{Outcome, Source};
@@ -125,10 +126,8 @@ fn leaning<S: Source>(
     let mut all: Vec<(Inode, Origin)> = Vec::new();
     source.each_on_host(&mut |inode, origin| all.push((inode, origin)));
     let mut found = Vec::new();
-    let mut bytes = vec![0; crate::write_back::PATH_BYTES_MAX];
     for (inode, origin) in all {
-        let Ok(length) = source.host_path(origin, &mut bytes) else { continue };
-        let path = host::path_of(&bytes[..length.min(crate::write_back::PATH_BYTES_MAX)]);
+        let Ok(path) = path_of_origin(source, origin) else { continue };
         // What takes the very place of what it was made from has all of it.
         let needs =
             |one: &Path| doomed.get(one).is_some_and(|put| one != path || *put != Some(inode));

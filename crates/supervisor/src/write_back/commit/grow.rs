@@ -37,8 +37,6 @@ use crate::write_back::{Source, host};
 const TAIL_BYTES_MAX: u64 = 64 << 10;
 /// All tails of a write-back: they are in memory and in its manifest.
 const TAILS_BYTES_MAX: u64 = 64 << 20;
-/// Bits of a mode that a write takes away.
-const SET_ID: u32 = 0o6000;
 
 /// What is to be appended.
 #[derive(Debug)]
@@ -103,7 +101,7 @@ impl Growing<'_> {
         let same = is_unchanged(&held.identity(), &self.old)
             && found.nlink() == 1
             && (mode, found.uid(), found.gid()) == (step.mode & 0o7777, step.uid, step.gid)
-            && mode & SET_ID == 0;
+            && mode & host::SET_ID == 0;
         same.then_some(held)
     }
 }

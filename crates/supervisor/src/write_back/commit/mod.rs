@@ -47,7 +47,6 @@ use self::make::{Kept, LOST, Loss, Made, Maker, TAKEN};
 use self::steps::Prepared;
 use super::git::lock;
 use super::host;
-use super::host::There;
 use super::host::below::Below;
 use super::host::beneath::{Beneath, Glance, Object as Which, lacks_flag};
 use super::host::extended;
@@ -404,8 +403,7 @@ impl<S: Source> Commit<'_, S> {
         let Some(aside) = self.keep_aside(made, target) else {
             return Err(io::Error::other(what));
         };
-        let there = There::at(self.beneath, target, &aside);
-        let kept = host::beside_in_words(&aside, target, there);
+        let kept = host::kept_in_words(self.beneath, &aside, target);
         let conflict = format!("{} {what}: the image's is {kept}", typed(target));
         self.outcome.conflicts.push(conflict);
         Ok(aside)

@@ -10,7 +10,6 @@ use rustix::fs::RenameFlags;
 use super::Commit;
 use super::make::Made;
 use crate::output::typed::typed;
-use crate::write_back::host::There;
 use crate::write_back::host::beneath::lacks_flag;
 use crate::write_back::plan::derived;
 use crate::write_back::plan::derived::Verdict;
@@ -68,8 +67,7 @@ impl<S: Source> Commit<'_, S> {
         let Some(aside) = aside else {
             return self.give_back(&old.temporary, made.which, target);
         };
-        let there = There::at(self.beneath, target, &aside);
-        let kept = host::beside_in_words(&aside, target, there);
+        let kept = host::kept_in_words(self.beneath, &aside, target);
         let newer = "the image's is the newer one and takes its place, the host's is";
         self.outcome.conflicts.push(format!("{} {WHAT}: {newer} {kept}", typed(target)));
         Ok(placed)

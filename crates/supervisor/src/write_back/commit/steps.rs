@@ -1,6 +1,5 @@
 //! Makes the steps of a manifest from a plan.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::fs::{HostIdentity, Rights};
@@ -157,7 +156,7 @@ fn seen(beneath: &Beneath, plan: &Plan, path: &Path, expected: Seen) -> Seen {
 fn rights(beneath: &Beneath, paths: [&Path; 2]) -> Option<[Rights; 2]> {
     let one = |path| {
         let found = beneath.found(path).ok().flatten().filter(|found| !found.is_symlink())?;
-        Some((found.mode() & 0o7777, found.uid(), found.gid()))
+        Some(host::rights_of(&found))
     };
     Some([one(paths[0])?, one(paths[1])?])
 }

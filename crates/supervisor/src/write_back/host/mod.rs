@@ -27,7 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind};
+use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind, Rights};
 use husk_proto::image::OWN_NAMES as PREFIX;
 use rustix::fs::FileType;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -41,8 +41,8 @@ use crate::output::typed::typed;
 
 /// Names that are drawn with one call.
 const DRAWN_AT_ONCE: usize = 16;
-/// Bits of a mode that a change of the owner takes away.
-const SET_ID: u32 = 0o6000;
+/// Bits of a mode that a write, or a change of the owner, takes away.
+pub const SET_ID: u32 = 0o6000;
 /// Nanoseconds.
 pub const NS_PER_S: i64 = 1_000_000_000;
 
@@ -149,6 +149,26 @@ pub fn identity_of(found: &fs::Metadata) -> HostIdentity {
     }
 }
 
+/// Mode, owner and group of what was found.
+pub fn rights_of(found: &fs::Metadata) -> Rights {
+    (found.mode() & 0o7777, found.uid(), found.gid())
+}
+
+/// Whether nothing but the status of an object may have changed.
+pub fn same_content(seen: &HostIdentity, found: &HostIdentity) -> bool {
+    HostIdentity { changed_ns: seen.changed_ns, ..*found } == *seen
+}
+
+/// Our rights, and the host's (`theirs`) where ours are still those of `before`.
+pub fn merged_rights(ours: Rights, before: Rights, theirs: Rights) -> Rights {
+    let one = |ours: u32, before: u32, theirs: u32| if ours == before { theirs } else { ours };
+    (
+        one(ours.0, before.0, theirs.0),
+        one(ours.1, before.1, theirs.1),
+        one(ours.2, before.2, theirs.2),
+    )
+}
+
 /// What an image makes of an object in a directory of this device.
 pub fn kind_of(found: &fs::Metadata, device: u64) -> Kind {
     match found.file_type() {
@@ -228,7 +248,7 @@ impl There {
     }
 
     /// Of what is at two paths.
-    pub fn at(beneath: &Beneath, target: &Path, aside: &Path) -> There {
+    fn at(beneath: &Beneath, target: &Path, aside: &Path) -> There {
         let at = |path| beneath.glance(path).ok().flatten();
         There::of(at(target).as_ref(), at(aside).is_some_and(|one| one.directory))
     }
@@ -248,6 +268,11 @@ pub fn beside_in_words(aside: &Path, target: &Path, there: There) -> String {
             typed(&away)
         ),
     }
+}
+
+/// The same, of what is at both paths now.
+pub fn kept_in_words(beneath: &Beneath, aside: &Path, target: &Path) -> String {
+    beside_in_words(aside, target, There::at(beneath, target, aside))
 }
 
 /// A name for the host's version of what the image's is `aside`.

@@ -56,7 +56,7 @@ use crate::write_back::host::extended;
 use crate::write_back::host::extended::Extended;
 use crate::write_back::record::ledger;
 use crate::write_back::record::ledger::{Entry, Here, Ledger};
-use crate::write_back::{PATH_BYTES_MAX, Source};
+use crate::write_back::{PATH_BYTES_MAX, Source, path_of_origin};
 
 /// Deepest tree that is made at once. A host path of 4096 bytes leads less deep; the recursion of
 /// the write-back needs less than 8 KiB of stack a level (`crate::write_back::STACK_BYTES`).
@@ -584,6 +584,23 @@ impl<'a, S: Source> Scan<'a, S> {
         }
     }
 
+    /// Reads the names of a moved directory, where that is wanted; false: who makes it has it from
+    /// the host as a whole.
+    fn lists(&mut self, inode: Inode, origin: &Path) -> Result<bool, Errno> {
+        if !self.run.live {
+            return Ok(false);
+        }
+        match detach::list(self.source, self.beneath, inode, origin) {
+            Ok(()) => {
+                self.has_listed = true;
+                Ok(true)
+            }
+            // Somebody has moved it on the host, too: who makes this tells it.
+            Err(Errno::ENOENT | Errno::ENOTDIR) if !self.is_there(origin) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
     fn object(
         &mut self,
         inode: Inode,
@@ -594,21 +611,11 @@ impl<'a, S: Source> Scan<'a, S> {
         let mut attributes = attributes;
         let was = origin.clone();
         let content = match (attributes.step.kind, attributes.backing, origin) {
-            (Kind::Directory, _, Some(origin)) if attributes.step.unlisted && self.run.live => {
-                match detach::list(self.source, self.beneath, inode, &origin) {
-                    Ok(()) => {
-                        self.has_listed = true;
-                        Content::Tree(self.children(inode, depth + 1)?)
-                    }
-                    // Somebody has moved it on the host, too: who makes this tells it.
-                    Err(Errno::ENOENT | Errno::ENOTDIR) if !self.is_there(&origin) => {
-                        self.moved_unlisted(inode, origin, depth)?
-                    }
-                    Err(errno) => return Err(errno),
-                }
-            }
             (Kind::Directory, _, Some(origin)) if attributes.step.unlisted => {
-                self.moved_unlisted(inode, origin, depth)?
+                match self.lists(inode, &origin)? {
+                    true => Content::Tree(self.children(inode, depth + 1)?),
+                    false => self.moved_unlisted(inode, origin, depth)?,
+                }
             }
             (Kind::Directory, ..) => Content::Tree(self.children(inode, depth + 1)?),
             (Kind::Symlink, ..) => match self.on_host(inode, &attributes)? {
@@ -749,9 +756,7 @@ impl<'a, S: Source> Scan<'a, S> {
 
     /// Whether the image has seen the host's object at `path`.
     fn is_from(&mut self, origin: Origin, path: &Path) -> Result<bool, Errno> {
-        let mut bytes = vec![0; PATH_BYTES_MAX];
-        let length = self.source.host_path(origin, &mut bytes)?;
-        Ok(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)]) == path)
+        Ok(path_of_origin(self.source, origin)? == path)
     }
 
     fn link_target(&mut self, inode: Inode) -> Result<PathBuf, Errno> {

@@ -26,7 +26,6 @@ use crate::run::request::reason;
 use crate::write_back::commit::grow;
 use crate::write_back::git::lock;
 use crate::write_back::host;
-use crate::write_back::host::There;
 use crate::write_back::host::below::Below;
 use crate::write_back::host::beneath::held::Held;
 use crate::write_back::host::beneath::{Beneath, Glance, lacks_flag, set_len, sync, write_all_at};
@@ -460,8 +459,7 @@ impl<'a> Recovery<'a> {
     /// Somebody else has the name by now.
     fn lay_beside(&mut self, temporary: &Path, target: &Path) -> io::Result<bool> {
         let aside = self.name_beside(temporary, target)?;
-        let there = There::at(&self.beneath, target, &aside);
-        let kept = host::beside_in_words(&aside, target, there);
+        let kept = host::kept_in_words(&self.beneath, &aside, target);
         Err(io::Error::other(format!("it was changed meanwhile, the image's is {kept}")))
     }
 
@@ -616,8 +614,7 @@ impl<'a> Recovery<'a> {
         match self.beneath.rename(temporary, path, RenameFlags::NOREPLACE) {
             Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => {
                 let aside = self.name_beside(temporary, path)?;
-                let there = There::at(&self.beneath, path, &aside);
-                let kept = host::beside_in_words(&aside, path, there);
+                let kept = host::kept_in_words(&self.beneath, &aside, path);
                 Err(io::Error::other(format!("it was made anew meanwhile, the old one is {kept}")))
             }
             other => other.map(|()| true),

@@ -93,8 +93,7 @@ impl<S: Source> Scan<'_, S> {
             return;
         }
         if let Ok(Some(found)) = self.beneath.found(target) {
-            let rights = (found.mode() & 0o7777, found.uid(), found.gid());
-            self.plan.rights.insert(object_of(&found), rights);
+            self.plan.rights.insert(object_of(&found), host::rights_of(&found));
         }
     }
 

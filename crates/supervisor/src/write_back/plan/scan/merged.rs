@@ -73,7 +73,7 @@ impl<S: Source> Scan<'_, S> {
             all && compatible
         });
         if (step.mode, step.uid, step.gid) != before {
-            let found = (there.mode() & 0o7777, there.uid(), there.gid());
+            let found = host::rights_of(&there);
             self.plan.taken.push(Taken { inode: step.inode, before: base, found });
         }
         compatible
@@ -258,8 +258,7 @@ pub fn is_like<S: Source>(
     held: &Held,
 ) -> Result<bool, Errno> {
     let (step, found) = (&attributes.step, held.found());
-    let theirs = (found.mode() & 0o7777, found.uid(), found.gid());
-    if theirs != (step.mode & 0o7777, step.uid, step.gid) {
+    if host::rights_of(found) != (step.mode & 0o7777, step.uid, step.gid) {
         return Ok(false);
     }
     let ours = extended::of(source, inode, attributes)?;
