@@ -302,6 +302,15 @@ pub(crate) fn is_of(region: &Region, origin: u32, found: &HostIdentity) -> Resul
     Ok((region.load(cell.word(1)), region.load(cell.word(2))) == (found.device, found.inode))
 }
 
+/// Whether the record says the same of the bytes of the host object `found`.
+pub(crate) fn has_content(region: &Region, origin: u32, found: &HostIdentity) -> bool {
+    record(region, origin).is_ok_and(|cell| {
+        let word = |n: u32| region.load(cell.word(n));
+        [word(1), word(2), word(3), word(4)]
+            == [found.device, found.inode, found.size, found.modified_ns as u64]
+    })
+}
+
 /// Mode, owner and group that the host's object has, or had before both sides changed them.
 pub(crate) fn renew_rights(txn: &mut Txn<'_>, origin: u32, (mode, uid, gid): Rights) -> Result<()> {
     let cell = record(txn.region, origin)?;

@@ -3,7 +3,7 @@
 //! ```text
 //!   bucket of names -> line of tag SHARED -> inode -> links: elsewhere:32 here:32
 //!   line  0 version:32 tag:8   1 hash:32 next:32 (as an entry)   2 tree:32 inode:32
-//!         3 generation   4 device   5 inode on the host
+//!         3 generation   4 device   5 inode on the host   6 its birth, ns   7 size and time
 //! ```
 //!
 //! 1. A line is found by device, inode number on the host, and tree; it is guarded by its bucket.
@@ -11,6 +11,8 @@
 //! 3. `here` counts the entries that lead to the inode, `elsewhere` names of the host that no entry
 //!    stands for (yet). Linux counts both.
 //! 4. Two buckets, of a name and of a line, are locked in the order of their addresses.
+//! 5. Numbers are given again: a line is of an object with the same time of birth. Where the file
+//!    system does not tell that, of one with the same size and modification time.
 
 use husk_proto::fs::{Imported, Kind};
 use husk_proto::{Errno, Inode, Result};
@@ -18,6 +20,7 @@ use husk_region::{Cell, LINE, Region, Txn};
 
 use crate::Kernel;
 use crate::fs::directory::entries;
+use crate::fs::overlay;
 use crate::state::hold;
 use crate::state::{bits_of, high, ino, kind_bits, live, low, pair, tag};
 
@@ -26,6 +29,8 @@ const LINK: u32 = 2;
 const GENERATION: u32 = 3;
 const DEVICE: u32 = 4;
 const NUMBER: u32 = 5;
+const BORN: u32 = 6;
+const CONTENT: u32 = 7;
 /// Lines in one chain before the walk is taken for a stale one.
 const CHAIN_MAX: u32 = 1 << 16;
 
@@ -36,6 +41,9 @@ pub(crate) struct Key {
     device: u64,
     number: u64,
     hash: u32,
+    /// Invariant 5.
+    born_ns: u64,
+    content: u64,
 }
 
 impl Key {
@@ -47,7 +55,10 @@ impl Key {
         }
         let (device, number) = (entry.identity.device, entry.identity.inode);
         let hash = entries::mix(entries::mix(tree as u64, device), number);
-        Some(Key { tree, device, number, hash: (hash >> 32) as u32 })
+        let (size, modified_ns) = (entry.identity.size, entry.identity.modified_ns as u64);
+        let content = entries::mix(entries::mix(0, size), modified_ns);
+        let (hash, born_ns) = ((hash >> 32) as u32, entry.born_ns.max(0) as u64);
+        Some(Key { tree, device, number, hash, born_ns, content })
     }
 
     /// The bucket: its lock word; the head follows.
@@ -75,13 +86,23 @@ impl Key {
         None
     }
 
-    /// Whether its line leads to an inode that is there. The bucket is locked.
-    fn leads_somewhere(&self, txn: &Txn<'_>) -> bool {
-        self.find(txn.region).is_some_and(|line| {
-            let number = low(txn.get(line.word(LINK)));
-            let generation = txn.get(line.word(GENERATION)) as u32;
-            live(txn.region, Inode { number, generation }).is_ok()
-        })
+    /// The inode that its line leads to, if it is there and that line is of this very object
+    /// (invariant 5). The bucket is locked.
+    fn leads_to(&self, txn: &Txn<'_>, entry: &Imported<'_>) -> Option<Inode> {
+        let line = self.find(txn.region)?;
+        let number = low(txn.get(line.word(LINK)));
+        let inode = Inode { number, generation: txn.get(line.word(GENERATION)) as u32 };
+        let cell = live(txn.region, inode).ok()?;
+        let born_ns = txn.get(line.word(BORN));
+        let same = match born_ns > 0 && self.born_ns > 0 {
+            true => born_ns == self.born_ns,
+            false => {
+                let origin = low(txn.get(cell.word(ino::ORIGIN)));
+                txn.get(line.word(CONTENT)) == self.content
+                    || overlay::has_content(txn.region, origin, &entry.identity)
+            }
+        };
+        same.then_some(inode)
     }
 
     /// Its line, which is made if there is none, leads to this inode. The bucket is locked.
@@ -89,6 +110,8 @@ impl Key {
         if let Some(line) = self.find(txn.region) {
             txn.set(line.word(LINK), pair(self.tree, number));
             txn.set(line.word(GENERATION), generation as u64);
+            txn.set(line.word(BORN), self.born_ns);
+            txn.set(line.word(CONTENT), self.content);
             return Ok(());
         }
         let line = txn.allocate(LINE)?;
@@ -98,6 +121,8 @@ impl Key {
         txn.init(cell.word(GENERATION), generation as u64);
         txn.init(cell.word(DEVICE), self.device);
         txn.init(cell.word(NUMBER), self.number);
+        txn.init(cell.word(BORN), self.born_ns);
+        txn.init(cell.word(CONTENT), self.content);
         txn.init(cell.word(NEXT), pair(self.hash, low(txn.get(first))));
         txn.init(cell, pair(high(txn.get(cell)), tag::SHARED));
         txn.set(first, line as u64);
@@ -108,10 +133,8 @@ impl Key {
 /// The inode that another name has been imported as, locked, with one name more; `None`: none has.
 /// Both buckets are locked.
 pub(crate) fn join(txn: &mut Txn<'_>, key: &Key, entry: &Imported<'_>) -> Result<Option<u32>> {
-    let Some(line) = key.find(txn.region) else { return Ok(None) };
-    let number = low(txn.get(line.word(LINK)));
-    let generation = txn.get(line.word(GENERATION)) as u32;
-    let cell = match hold::lock_to_hold(txn, Inode { number, generation }) {
+    let Some(inode) = key.leads_to(txn, entry) else { return Ok(None) };
+    let cell = match hold::lock_to_hold(txn, inode) {
         Err(Errno::ESTALE) => return Ok(None),
         other => other?,
     };
@@ -120,7 +143,7 @@ pub(crate) fn join(txn: &mut Txn<'_>, key: &Key, entry: &Imported<'_>) -> Result
     }
     let links = txn.get(cell.word(ino::LINKS));
     txn.set(cell.word(ino::LINKS), pair(high(links).saturating_sub(1), low(links) + 1));
-    Ok(Some(number))
+    Ok(Some(inode.number))
 }
 
 /// Notes a new inode, which nobody reaches before commit, for the other names of its host object.
@@ -141,7 +164,7 @@ pub fn note_links(kernel: &Kernel, inode: Inode, found: &Imported<'_>) -> Result
         }
         txn.lock(key.bucket(txn.region))?;
         let cell = hold::lock_to_hold(txn, inode)?;
-        if !hold::has_name(txn, cell) || key.leads_somewhere(txn) {
+        if !hold::has_name(txn, cell) || key.leads_to(txn, found).is_some() {
             return Ok(false);
         }
         key.lead_to(txn, inode.number, inode.generation)?;
