@@ -17,6 +17,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::area::header::{Fault, Header, NAME_BYTES_MAX};
@@ -29,6 +30,8 @@ use crate::{Problem, Uuid};
 const VERSION: u32 = 1;
 /// Longest file that is read.
 const ENTRY_BYTES_MAX: u64 = 64 << 10;
+/// How the names of areas in directories end.
+const AREA: &str = "husk-area";
 
 /// What the catalogue knows of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,7 +170,7 @@ impl Catalogue {
         let what = format!("cannot use volume {name}");
         let entry = self.entry(name, &what)?;
         let uuid = entry.made_uuid(&what)?;
-        Locked::take(&entry.path, &what)?.acquire(uuid)
+        entry.locked(&what)?.acquire(uuid)
     }
 
     /// Gives a volume another size, while nobody uses it. `told` is told how many bytes are
@@ -181,7 +184,7 @@ impl Catalogue {
         let what = format!("cannot resize volume {name}");
         let entry = self.entry(name, &what)?;
         let size_bytes = settle_size(size_bytes, &what)?;
-        let locked = Locked::take(&entry.path, &what)?;
+        let locked = entry.locked(&what)?;
         if locked.is_device() {
             let why = format!("{} is a device", entry.path.display());
             return Err(Problem::new(
@@ -213,7 +216,7 @@ impl Catalogue {
         let what = format!("cannot check volume {name}");
         let entry = self.entry(name, &what)?;
         let uuid = entry.made_uuid(&what)?;
-        let findings = Locked::take(&entry.path, &what)?.check(uuid)?;
+        let findings = entry.locked(&what)?.check(uuid)?;
         Ok(Report { name: entry.name, uuid: entry.uuid, path: entry.path, findings })
     }
 
@@ -236,10 +239,10 @@ impl Catalogue {
     fn remove_area(&self, entry: &Entry, what: &str) -> Result<(), Problem> {
         let there = fs::symlink_metadata(&entry.path);
         if there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            // An earlier removal was ended behind it.
-            return Ok(());
+            // An earlier removal was ended behind it; a device only goes away with its data.
+            return if entry.is_file() { Ok(()) } else { entry.locked(what).map(drop) };
         }
-        let locked = Locked::take(&entry.path, what)?;
+        let locked = entry.locked(what)?;
         let (copies, length_bytes) = locked.look()?;
         let own = copies.iter().flatten().any(|copy| copy.uuid.to_string() == entry.uuid);
         let nothing = copies.iter().all(|copy| copy == &Err(Fault::Empty));
@@ -345,18 +348,19 @@ impl Catalogue {
             Problem::new(what, why, "name a directory or a block device with --on")
         };
         let real = fs::canonicalize(on).map_err(failed)?;
-        if real.to_str().is_none() {
+        if real.to_str().and(on.to_str()).is_none() {
             return Err(failed(io::Error::other("its path is not UTF-8")));
         }
         let kind = fs::metadata(&real).map_err(failed)?.file_type();
         if kind.is_block_device() {
-            return Ok(real);
+            // As typed: names in /dev/disk stay what they are when disks change their numbers.
+            return std::path::absolute(on).map_err(failed);
         }
         if !kind.is_dir() {
             return Err(failed(io::Error::other("neither a directory nor a block device")));
         }
         place::check_file_system(&File::open(&real).map_err(failed)?, what)?;
-        Ok(real.join(format!("{name}.husk-area")))
+        Ok(real.join(format!("{name}.{AREA}")))
     }
 }
 
@@ -371,6 +375,19 @@ impl Entry {
             return Err(unfit(Unfit::HalfMade));
         }
         Uuid::parse(&self.uuid).ok_or_else(|| unfit(Unfit::Damaged))
+    }
+
+    /// Whether its area is a file; else it is a device.
+    fn is_file(&self) -> bool {
+        self.path.extension().is_some_and(|end| end == AREA)
+    }
+
+    /// The lock of its area.
+    fn locked(&self, what: &str) -> Result<Locked, Problem> {
+        if !self.is_file() && !self.path.exists() {
+            return Err(place::cannot_use(what, &self.path, &Errno::NODEV.into()));
+        }
+        Locked::take(&self.path, what)
     }
 
     fn row(self) -> Row {
@@ -389,23 +406,34 @@ impl Entry {
         }
     }
 
+    /// Its state where it cannot be looked at.
+    fn unseen(&self, error: &io::Error) -> (State, Option<Header>, Option<String>) {
+        let shown = self.path.display();
+        let is_gone = error.kind() == io::ErrorKind::NotFound;
+        if place::is_absent(error) || is_gone && !self.is_file() {
+            return (State::Missing, None, Some(Unfit::Absent.told(&self.path).0));
+        }
+        if is_gone {
+            return (State::Missing, None, Some(format!("{shown} is gone")));
+        }
+        (State::Unfit, None, Some(format!("{shown}: {}", reason(error))))
+    }
+
     fn look(&self) -> (State, Option<Header>, Option<String>) {
         let unfit = |why: String| (State::Unfit, None, Some(why));
         let file = match place::open(&self.path, place::Use::Look) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return (State::Missing, None, Some(format!("{} is gone", self.path.display())));
-            }
-            Err(error) => return unfit(format!("{}: {}", self.path.display(), reason(&error))),
+            Err(error) => return self.unseen(&error),
         };
         let is_used = place::is_locked(&file);
-        if !self.is_made {
+        let found = area::look_into(&file);
+        let is_absent = found.as_ref().is_err_and(place::is_absent);
+        if !self.is_made && !is_absent {
             return (if is_used { State::BeingMade } else { State::HalfMade }, None, None);
         }
-        let look = || Ok((area::copies_of(&file)?, place::length_bytes(&file)?));
-        let (copies, length_bytes) = match look() {
+        let (copies, length_bytes) = match found {
             Ok(found) => found,
-            Err(error) => return unfit(reason(&error)),
+            Err(error) => return self.unseen(&error),
         };
         let Some(uuid) = Uuid::parse(&self.uuid) else {
             return unfit("its uuid is not as it was written".to_owned());

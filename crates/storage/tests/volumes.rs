@@ -252,6 +252,40 @@ fn an_area_that_is_cut_off_foreign_or_gone_is_told() {
 }
 
 #[test]
+fn an_area_without_a_header_that_was_whole_is_empty_and_is_not_removed() {
+    let room = Room::with_volume();
+    fs::write(room.area(), vec![0; SIZE_BYTES as usize]).unwrap();
+    assert!(room.refused().contains("is empty: it has no header"), "{}", room.refused());
+    assert_eq!(room.row().state, State::Unfit);
+    assert!(room.catalogue.check("v").unwrap().findings[0].what.contains("is empty"));
+    let kept = room.catalogue.remove("v", false).unwrap_err().to_string();
+    assert!(kept.contains("--forget"), "{kept}");
+}
+
+#[test]
+fn a_device_that_has_gone_keeps_its_volume_until_it_is_forgotten() {
+    let room = Room::with_volume();
+    let entry = room.directory.path().join("v.json");
+    let text = fs::read_to_string(&entry).unwrap();
+    let area = room.area().display().to_string();
+    fs::write(&entry, text.replace(&area, "/dev/no-such-disk")).unwrap();
+    let row = room.row();
+    assert_eq!(
+        (row.state, row.why.as_deref()),
+        (State::Missing, Some("/dev/no-such-disk has no disk"))
+    );
+    for problem in [
+        room.catalogue.acquire("v").unwrap_err(),
+        room.catalogue.check("v").unwrap_err(),
+        room.catalogue.remove("v", false).unwrap_err(),
+    ] {
+        let line = problem.to_string();
+        assert!(line.contains("attach the disk again, or forget the volume"), "{line}");
+    }
+    room.catalogue.remove("v", true).unwrap();
+}
+
+#[test]
 fn the_area_of_another_volume_in_its_place_is_told() {
     let room = Room::with_volume();
     room.catalogue.create("w", SIZE_BYTES, None).unwrap();

@@ -202,7 +202,7 @@ fn one_process_at_a_time_has_a_store_and_bad_files_are_told_in_one_line() {
     std::fs::write(at("rotten"), rotten).unwrap();
     for (name, why) in [
         ("text", "is something else"),
-        ("zeros", "is half-made"),
+        ("zeros", "is empty"),
         ("cut", "ends at byte 1048576"),
         ("rotten", "is damaged"),
     ] {

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use husk_tests::against_native;
@@ -72,7 +73,7 @@ const SPOILT: &[Spoilt] = &[
         &["ends at byte 1044480", "restore it from a copy"],
     ),
     ("foreign", |file, all| at(file, 0, &vec![b'x'; all.len()]), &["is something else (byte 0)"]),
-    ("half-made", |file, all| at(file, 0, &vec![0; all.len()]), &["half-made", "husk volume rm"]),
+    ("empty", |file, all| at(file, 0, &vec![0; all.len()]), &["is empty", "rm --forget"]),
     (
         "without a header",
         |file, all| [100, 4196].iter().for_each(|&n| at(file, n as u64, &[!all[n]])),
@@ -93,6 +94,54 @@ const SPOILT: &[Spoilt] = &[
         &["byte 16384: record 1 is gone, 1 was durable", "husk volume check"],
     ),
 ];
+
+/// A block device over a file, if this user may have one.
+struct Loop {
+    device: String,
+    is_attached: bool,
+}
+
+impl Loop {
+    fn over(file: &Path) -> Option<Self> {
+        let said = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        let device = String::from_utf8(said.stdout).ok()?.trim().to_owned();
+        said.status.success().then_some(Self { device, is_attached: true })
+    }
+
+    fn detach(&mut self) {
+        if std::mem::take(&mut self.is_attached) {
+            let done = Command::new("losetup").args(["--detach", &self.device]).status();
+            assert!(done.expect("losetup").success());
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+#[test]
+fn a_volume_whose_disk_is_detached_is_told_and_kept_until_it_is_forgotten() {
+    let room = Room::new("absent");
+    let file = room.scratch.path().join("disk");
+    File::create(&file).and_then(|file| file.set_len(2 * SIZE_BYTES)).expect("a file");
+    let Some(mut disk) = Loop::over(&file) else { return };
+    room.does(&["create", "data", "--size", "1M", "--on", &disk.device]);
+    let whole = fs::read(&file).expect("the disk");
+    disk.detach();
+    let told = format!("{} has no disk", disk.device);
+    let table = room.does(&["ls"]);
+    assert!(table.contains("missing") && table.contains(&told), "{table}");
+    let what_to_do = "attach the disk again, or forget the volume with `husk volume rm --forget`";
+    for command in ["check", "rm"] {
+        room.fails(&[command, "data"], 125, &[&told, what_to_do]);
+    }
+    assert!(fs::read(&file).expect("the disk") == whole);
+    room.does(&["rm", "--forget", "data"]);
+    assert!(!room.does(&["ls"]).contains("data"));
+}
 
 #[test]
 fn a_spoilt_area_is_one_line_of_run_and_is_left_as_it_is() {

@@ -22,6 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::disk::{Aligned, BLOCK, BLOCK_BYTES, Disk, Pwrite};
@@ -52,6 +53,10 @@ pub struct Finding {
 pub enum Unfit {
     /// Its header was never written.
     HalfMade,
+    /// It has no header, and had one.
+    Empty,
+    /// It is on a device that has no disk now.
+    Absent,
     /// What is there is something else.
     Foreign,
     /// A newer version has made it.
@@ -73,6 +78,14 @@ impl Unfit {
             Self::HalfMade => (
                 format!("{shown} is half-made: what made it was ended"),
                 "remove it with `husk volume rm`, and make it again",
+            ),
+            Self::Empty => (
+                format!("{shown} is empty: it has no header (bytes 0, 4096)"),
+                "bring the volume back, or forget it with `husk volume rm --forget`",
+            ),
+            Self::Absent => (
+                format!("{shown} has no disk"),
+                "attach the disk again, or forget the volume with `husk volume rm --forget`",
             ),
             Self::Foreign => (
                 format!("{shown} is something else (byte 0)"),
@@ -106,7 +119,7 @@ pub fn judge(copies: &Copies, uuid: Uuid, length_bytes: u64) -> Result<Header, U
     match own.max_by_key(|header| header.epoch) {
         Some(header) if header.size_bytes > length_bytes => Err(Unfit::Truncated(length_bytes)),
         Some(header) => Ok(header.clone()),
-        None if copies.iter().all(|copy| copy == &Err(Fault::Empty)) => Err(Unfit::HalfMade),
+        None if copies.iter().all(|copy| copy == &Err(Fault::Empty)) => Err(Unfit::Empty),
         None if any(Fault::Damaged) => Err(Unfit::Damaged),
         None if any(Fault::Foreign) || copies.iter().any(Result::is_ok) => Err(Unfit::Foreign),
         None => Err(Unfit::Unreadable),
@@ -183,8 +196,8 @@ impl Locked {
 
     /// Both copies of its header, and its length.
     pub fn look(&self) -> Result<(Copies, u64), Problem> {
-        let look = || Ok((copies_of(&self.file)?, place::length_bytes(&self.file)?));
-        look().map_err(|error| place::cannot_use(&self.what, &self.path, &error))
+        let found = look_into(&self.file);
+        found.map_err(|error| place::cannot_use(&self.what, &self.path, &error))
     }
 
     /// Whether it is a device.
@@ -319,6 +332,15 @@ fn unreadable(disk: &Pwrite) -> impl Iterator<Item = Finding> + '_ {
         let told = |at_bytes| Finding { at_bytes, what: "this block cannot be read".to_owned() };
         blocks.filter(failed).map(told).collect()
     })
+}
+
+/// The same, and its length; an error of a device that has no disk.
+pub fn look_into(file: &File) -> io::Result<(Copies, u64)> {
+    let length_bytes = place::length_bytes(file)?;
+    if length_bytes == 0 && file.metadata()?.file_type().is_block_device() {
+        return Err(Errno::NOMEDIUM.into());
+    }
+    Ok((copies_of(file)?, length_bytes))
 }
 
 /// The copies of the header in `file`; one that is too short has none.

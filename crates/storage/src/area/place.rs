@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatfs};
 use rustix::io::Errno;
 
+use super::Unfit;
 use crate::Problem;
 use crate::disk::{Aligned, BLOCK, Disk, Pwrite};
 use crate::problem::reason;
@@ -191,8 +192,18 @@ pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
+/// Whether an error is that of a device without a disk.
+pub fn is_absent(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::NOMEDIUM | Errno::NXIO | Errno::NODEV))
+}
+
 /// What is told of an error of the host about an area that is there.
 pub fn cannot_use(what: &str, path: &Path, error: &io::Error) -> Problem {
+    if is_absent(error) {
+        let (why, remedy) = Unfit::Absent.told(path);
+        return Problem::new(what, why, remedy);
+    }
     let shown = path.display();
     match error.kind() {
         io::ErrorKind::NotFound => Problem::new(
