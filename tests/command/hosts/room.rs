@@ -2,10 +2,17 @@
 //! none of them.
 
 use std::fs::{self, Permissions};
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
+use husk_tests::husk::binary;
 use husk_tests::tree::Tree;
-use husk_tests::{Outcome, Run, process};
+use husk_tests::{Outcome, Run, Scratch, against_native, process};
 
 use super::host::{Host, until};
 use super::{FILES, programs};
@@ -201,6 +208,50 @@ fn where_a_room_or_its_guest_is_killed_programs_end_as_killed_and_others_run_at_
         assert!(outcome.stderr.contains("husk: h is lost"), "{victim}: {}", outcome.shown());
         host.nothing_is_left();
     }
+}
+
+/// The number of the FUSE connection whose mount a process sees.
+fn connection(pid: u32) -> Option<String> {
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).ok()?;
+    let mount = mounts.lines().find(|line| line.contains(" - fuse husk-room"))?;
+    mount.split(' ').nth(2)?.strip_prefix("0:").map(str::to_owned)
+}
+
+/// Ends a FUSE connection, so that a test that fails leaves nothing behind.
+fn abort(connection: &str) {
+    let place = "/sys/fs/fuse/connections";
+    let script = format!("mount -t fusectl none {place}; echo 1 >{place}/{connection}/abort");
+    let _ = Command::new("unshare").args(["-m", "sh", "-c", &script]).status();
+}
+
+#[test]
+fn a_keeper_that_is_killed_while_it_waits_for_home_ends() {
+    if against_native() || !Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let scratch = Scratch::new("hosts-killed");
+    let mut keeper = Command::new(binary());
+    keeper.arg0("husk: room").arg(scratch.fresh("room"));
+    keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut keeper = keeper.spawn().expect("a keeper");
+    // It asks for the root directory, and nobody answers.
+    let mut first = [0];
+    keeper.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("a question");
+    let connection = connection(keeper.id()).expect("a file system");
+    keeper.kill().expect("a process");
+    let mut status = None;
+    for _ in 0..1000 {
+        status = keeper.try_wait().expect("a status");
+        if status.is_some() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    if status.is_none() {
+        abort(&connection);
+        let _ = keeper.wait();
+    }
+    assert_eq!(status.and_then(|status| status.signal()), Some(9), "{status:?}");
 }
 
 #[test]

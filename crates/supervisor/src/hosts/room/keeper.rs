@@ -12,6 +12,9 @@
 //! 2. Who may not make a mount namespace makes it as root of a namespace of users, in which it is
 //!    nobody but itself.
 //! 3. It ends with the guest, and the room with it.
+//! 4. A thread that may wait for an answer of the file system does not have the descriptor that
+//!    answers come over. Such a wait ends only with an answer or with that descriptor, so a keeper
+//!    that was killed would wait for itself for ever.
 
 use std::ffi::{CString, OsString};
 use std::fs::{self, File};
@@ -20,6 +23,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
@@ -155,9 +159,20 @@ fn show(view: &Path, shared: Arc<Shared>) -> Result<(), String> {
         .map_err(|errno| told(errno.into()))?;
     let mut config = Config::default();
     config.n_threads = Some(THREADS);
+    let ours = device.as_raw_fd();
     let session = Session::from_fd(View(shared), device, SessionACL::All, config).map_err(told)?;
-    thread::spawn(move || session.run());
-    Ok(())
+    let (tell, is_apart) = sync_channel(1);
+    thread::spawn(move || {
+        // From here on its threads have descriptors of their own (invariant 4).
+        let apart = unshare(CloneFlags::CLONE_FILES);
+        let is_ready = apart.is_ok();
+        if tell.send(apart).is_ok() && is_ready {
+            // Its end is the end of the room.
+            let _ = session.run();
+        }
+    });
+    let apart = is_apart.recv().unwrap_or(Err(nix::Error::EIO));
+    apart.and_then(|()| nix::unistd::close(ours)).map_err(|errno| told(errno.into()))
 }
 
 /// Fills the root.

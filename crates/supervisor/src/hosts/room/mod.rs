@@ -110,13 +110,24 @@ impl Room {
     pub fn end(&self) {
         *lock(&self.to) = None;
         let mut process = lock(&self.process);
-        let end = Instant::now() + END_MAX;
-        while Instant::now() < end && matches!(process.try_wait(), Ok(None)) {
-            thread::sleep(LOOK);
+        if !has_ended(&mut process) {
+            let _ = process.kill();
+            // One that waits for a disk of this host is left to the host.
+            let _ = has_ended(&mut process);
         }
-        let _ = process.kill();
-        let _ = process.wait();
     }
+}
+
+/// Waits until a process has ended, so long.
+fn has_ended(process: &mut Child) -> bool {
+    let end = Instant::now() + END_MAX;
+    while Instant::now() < end {
+        if !matches!(process.try_wait(), Ok(None)) {
+            return true;
+        }
+        thread::sleep(LOOK);
+    }
+    false
 }
 
 /// Passes on what the keeper asks until it ends.
