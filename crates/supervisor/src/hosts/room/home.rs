@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. The other host sees what every user of this one may read, and no more: a file, or what is
-//!    below a directory, that others may not read is refused, whoever we are.
+//!    below a directory, that others may not read is refused, whoever we are. So is what is in a
+//!    file system whose modes do not say that (`modes`).
 //! 2. `/proc`, `/sys`, `/dev`, `/run`, `/tmp` and `/var/tmp` are each host's own, and not shown.
 //! 3. Bytes are those of the file that was asked for: its identity is compared after the reading.
 //! 4. A directory is watched before it is listed. Each change is told once; then it is listed anew.
@@ -29,8 +30,8 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, fstat, openat, readlinka
 use rustix::io::{Errno, Result};
 use sha2::{Digest as _, Sha256};
 
-use super::OWN;
 use super::asks::{Ask, Digest, Entry, Identity, Told};
+use super::{OWN, modes};
 use crate::hosts::guest::lock;
 
 /// Bytes read at once; the answer to a question has at most so many.
@@ -194,9 +195,16 @@ fn reach(path: &Path) -> Result<OwnedFd> {
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = openat(CWD, "/", flags, Mode::empty())?;
+    modes::decide(&directory)?;
+    let mut found = fstat(&directory)?;
     for name in path.iter().skip(1) {
-        may(&fstat(&directory)?, OTHERS_SEARCH)?;
+        may(&found, OTHERS_SEARCH)?;
         directory = openat(&directory, name, flags, Mode::empty())?;
+        let below = fstat(&directory)?;
+        if below.st_dev != found.st_dev {
+            modes::decide(&directory)?;
+        }
+        found = below;
     }
     Ok(directory)
 }
@@ -205,7 +213,8 @@ fn reach(path: &Path) -> Result<OwnedFd> {
 fn open_file(path: &Path) -> Result<(File, Stat)> {
     let (parent, name) = path.parent().zip(path.file_name()).ok_or(Errno::ISDIR)?;
     let parent = reach(parent)?;
-    may(&fstat(&parent)?, OTHERS_SEARCH)?;
+    let above = fstat(&parent)?;
+    may(&above, OTHERS_SEARCH)?;
     if is_own(path) {
         return Err(Errno::NOENT);
     }
@@ -218,6 +227,9 @@ fn open_file(path: &Path) -> Result<(File, Stat)> {
     let file = openat(&parent, name, flags, Mode::empty())?;
     let found = fstat(&file)?;
     may(&found, OTHERS_READ)?;
+    if found.st_dev != above.st_dev {
+        modes::decide(&file)?;
+    }
     Ok((File::from(file), found))
 }
 

@@ -12,6 +12,7 @@ mod asks;
 mod home;
 mod keeper;
 mod link;
+mod modes;
 mod shown;
 mod store;
 mod view;
