@@ -3,7 +3,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -189,6 +189,24 @@ fn where_nothing_can_be_kept_programs_run_all_the_same_and_a_line_says_why() {
         let line = lines.iter().find_map(|line| line.strip_prefix(kept));
         assert_eq!(line.is_some(), !told.is_empty(), "{}", outcome.shown());
         assert!(line.unwrap_or_default().contains(told), "{}", outcome.shown());
+    }
+}
+
+#[test]
+fn the_cache_there_may_lie_below_a_directory_that_is_each_host_s_own() {
+    let Some(host) = Host::new("hosts-tmpcache") else { return };
+    let place = host.scratch.path().file_name().expect("a name").to_owned();
+    for own in ["/tmp", "/var/tmp"] {
+        let cache = Path::new(own).join(&place);
+        fs::create_dir(&cache).expect("a directory");
+        let _ = fs::remove_file(host.home.join(".cache"));
+        symlink(&cache, host.home.join(".cache")).expect("a link");
+        let outcome = in_room(&host, "HUSK_NODE=1 cc -O1 -c a.c");
+        let is_used = cache.join("husk/files").is_dir();
+        fs::remove_dir_all(&cache).expect("a directory");
+        assert!(outcome.status.success() && is_used, "{own}: {}", outcome.shown());
+        assert_eq!(programs(&outcome), 1, "{own}: {}", outcome.shown());
+        host.nothing_is_left();
     }
 }
 

@@ -183,8 +183,12 @@ fn fill(place: &Path, view: &Path, kept: &[PathBuf]) -> Result<(), String> {
     let named = entries.map(|entry| entry.map(|entry| entry.file_name()));
     let named: io::Result<Vec<OsString>> = named.collect();
     let named = named.map_err(|problem| told(Path::new("/"), problem))?;
-    let kept_tops = kept.iter().filter_map(|kept| kept.iter().nth(1).map(OsString::from));
-    let mut all: Vec<_> = named.into_iter().chain(kept_tops).collect();
+    let tops = kept.iter().filter_map(|kept| kept.iter().nth(1).map(OsString::from));
+    // One that is this host's own is made below.
+    let is_ours =
+        |name: &OsString| TOP.iter().any(|top| Path::new(top) == Path::new("/").join(name));
+    let tops = tops.filter(|name| !is_ours(name));
+    let mut all: Vec<_> = named.into_iter().chain(tops).collect();
     all.sort();
     all.dedup();
     for name in all {

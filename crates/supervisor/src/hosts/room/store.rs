@@ -37,7 +37,7 @@ use crate::hosts::known::is_ours;
 const ALL_BYTES_MAX: u64 = 4 << 30;
 /// Most bytes that are held in memory.
 const HELD_BYTES_MAX: u64 = 1 << 30;
-/// What is known, and most bytes of it, and most of each.
+/// What is known, and most bytes of it, and most of each, here and there.
 const INDEX: &str = "index";
 const INDEX_BYTES_MAX: u64 = 16 << 20;
 const KNOWN_MAX: usize = 1 << 15;
@@ -47,6 +47,9 @@ const SETTLED_S: u64 = 2;
 const TICK_NS: i64 = 100_000_000;
 /// A use is noted anew after so many seconds.
 const USED_S: u64 = 3600;
+/// How names of files end that are not whole yet, and after how long nobody writes to one any more.
+const PART: &str = ".part";
+const PART_S: u64 = 3600;
 /// Read at a time.
 const PIECE: usize = 256 << 10;
 
@@ -87,9 +90,41 @@ pub struct Store {
 /// What a file becomes while it comes.
 pub struct Coming {
     file: File,
-    part: Option<PathBuf>,
+    part: Option<Part>,
     digest: Sha256,
     size: u64,
+}
+
+/// A file under a name of its own, which goes with this.
+struct Part {
+    /// `None`: it has another name now.
+    path: Option<PathBuf>,
+}
+
+impl Part {
+    /// A new one in `place`.
+    fn make(place: &Path) -> io::Result<(Part, File)> {
+        let path = place.join(format!("{}{PART}", crate::hosts::room::random_name()));
+        let mut options = File::options();
+        let file = options.create_new(true).read(true).write(true).mode(0o600).open(&path)?;
+        Ok((Part { path: Some(path) }, file))
+    }
+
+    /// Gives it this name, in place of what had it.
+    fn rename(mut self, to: &Path) -> io::Result<()> {
+        if let Some(path) = &self.path {
+            fs::rename(path, to)?;
+        }
+        self.path = None;
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // One that is left is removed by a later session.
+        let _ = self.path.as_ref().map(fs::remove_file);
+    }
 }
 
 impl Store {
@@ -110,6 +145,9 @@ impl Store {
             .as_ref()
             .map(|directory| PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())));
         let index = place.as_deref().and_then(read_index).unwrap_or_default();
+        if let Some(place) = &place {
+            remove_parts(place);
+        }
         Store {
             place,
             _directory: directory,
@@ -133,7 +171,7 @@ impl Store {
         // One that has just changed may change again within the same tick of the clock.
         if is_settled(identity) {
             let (index, is_new) = &mut *lock(&self.index);
-            index.home.insert(identity.text(), hex(digest));
+            bounded(&mut index.home).insert(identity.text(), hex(digest));
             *is_new = true;
         }
     }
@@ -168,14 +206,14 @@ impl Store {
     }
 
     fn used(&self, name: String, identity: &Identity) {
-        lock(&self.fresh).insert(name.clone(), *identity);
+        bounded(&mut lock(&self.fresh)).insert(name.clone(), *identity);
         let (index, is_new) = &mut *lock(&self.index);
         let checked = Checked { identity: identity.text(), used_s: now_s() };
         let is_noted = index.checked.get(&name).is_some_and(|known| {
             known.identity == checked.identity && known.used_s + USED_S > checked.used_s
         });
         if is_settled(identity) && !is_noted {
-            index.checked.insert(name, checked);
+            bounded(&mut index.checked).insert(name, checked);
             *is_new = true;
         }
     }
@@ -195,11 +233,15 @@ impl Store {
             None => digest_all(&mut own).ok()?.0,
         };
         if fresh.is_none() && !(0..=TICK_NS).contains(&age_ns(&identity)) {
-            lock(&self.fresh_own).insert(identity, digest);
+            let mut fresh = lock(&self.fresh_own);
+            if fresh.len() >= KNOWN_MAX {
+                fresh.clear();
+            }
+            fresh.insert(identity, digest);
         }
         if let Some(path) = path.filter(|_| known.is_none() && is_settled(&identity)) {
             let (index, is_new) = &mut *lock(&self.index);
-            index.own.insert(path, (identity.text(), hex(&digest)));
+            bounded(&mut index.own).insert(path, (identity.text(), hex(&digest)));
             *is_new = true;
         }
         Some((digest, own))
@@ -209,19 +251,13 @@ impl Store {
     pub fn begin(&self, size: u64) -> io::Result<Coming> {
         self.make_room(size);
         let made = self.place.as_ref().map(|place| {
-            let part = place.join(format!("{}.part", crate::hosts::room::random_name()));
-            let mut options = File::options();
-            options.create_new(true).read(true).write(true).mode(0o600);
-            let file = options.open(&part)?;
+            let (part, file) = Part::make(place)?;
             // Now, and not when half of it is there.
             rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size.max(1))
                 .and_then(|()| rustix::fs::ftruncate(&file, size))
                 .or_else(|errno| match errno {
                     rustix::io::Errno::OPNOTSUPP => Ok(()),
-                    errno => {
-                        let _ = fs::remove_file(&part);
-                        Err(errno)
-                    }
+                    errno => Err(errno),
                 })?;
             Ok((file, Some(part)))
         });
@@ -257,13 +293,9 @@ impl Store {
             return Ok(file);
         };
         let name = hex(digest);
-        let kept = match (is_right, &self.place) {
-            (true, Some(place)) => fs::rename(&part, place.join(&name)),
-            _ => Err(rustix::io::Errno::STALE.into()),
-        };
-        if let Err(problem) = kept {
-            let _ = fs::remove_file(&part);
-            return Err(problem);
+        match (is_right, &self.place) {
+            (true, Some(place)) => part.rename(&place.join(&name))?,
+            _ => return Err(rustix::io::Errno::STALE.into()),
         }
         self.used(name, &Identity::of(&fstat(&file)?));
         Ok(file)
@@ -312,19 +344,18 @@ impl Store {
         all.checked.extend(index.checked.clone());
         all.own.extend(index.own.clone());
         all.checked.retain(|name, _| place.join(name).exists());
-        if all.home.len().max(all.own.len()) > KNOWN_MAX {
+        if all.home.len().max(all.own.len()).max(all.checked.len()) > KNOWN_MAX {
             all = index.clone();
         }
         let text = serde_json::to_vec(&all).unwrap_or_default();
         if text.len() as u64 > INDEX_BYTES_MAX {
             return;
         }
-        let part = place.join(format!("{}.part", crate::hosts::room::random_name()));
         // What fails costs time later, and no more.
-        let kept = write_own(&part, &text).and_then(|()| fs::rename(&part, place.join(INDEX)));
-        if kept.is_err() {
-            let _ = fs::remove_file(&part);
-        }
+        let _ = Part::make(place).and_then(|(part, mut file)| {
+            file.write_all(&text)?;
+            part.rename(&place.join(INDEX))
+        });
     }
 }
 
@@ -335,19 +366,21 @@ impl Coming {
         self.size += bytes.len() as u64;
         self.file.write_all(bytes)
     }
-
-    /// It does not come.
-    pub fn give_up(self) {
-        if let Some(part) = self.part {
-            let _ = fs::remove_file(part);
-        }
-    }
 }
 
-fn write_own(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = File::options();
-    options.create_new(true).write(true).mode(0o600);
-    options.open(path)?.write_all(bytes)
+/// Removes what sessions have left that were killed.
+fn remove_parts(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let is_part = entry.file_name().to_str().is_some_and(|name| name.ends_with(PART));
+        let is_old = || {
+            let found = entry.metadata().ok();
+            found.is_some_and(|found| now_s().saturating_sub(found.mtime().max(0) as u64) > PART_S)
+        };
+        if is_part && is_old() {
+            // Another session may have removed it.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// A directory that nobody else can write to.
@@ -360,6 +393,14 @@ fn open_own(place: &Path) -> io::Result<OwnedFd> {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     Ok(directory.into())
+}
+
+/// What is known, with room for one more: it is found out again where there is none.
+fn bounded<T>(known: &mut BTreeMap<String, T>) -> &mut BTreeMap<String, T> {
+    if known.len() >= KNOWN_MAX {
+        known.clear();
+    }
+    known
 }
 
 /// How long ago a file has changed.
@@ -455,6 +496,32 @@ mod tests {
             assert_eq!(got(&store, &digest, 5), None);
         }
         assert_eq!(names(&place.path().join("files")), 0);
+    }
+
+    #[test]
+    fn what_does_not_come_whole_leaves_no_file_and_what_a_killed_session_has_left_goes() {
+        let place = tempfile::tempdir().unwrap();
+        let at = place.path().join("files");
+        let store = Store::open(Some(at.clone()));
+        drop(store.begin(5).unwrap());
+        assert_eq!(names(&at), 0);
+        for (name, age_s) in [("a.part", 2 * PART_S), ("b.part", 0)] {
+            let file = File::create(at.join(name)).unwrap();
+            file.set_modified(SystemTime::now() - std::time::Duration::from_secs(age_s)).unwrap();
+        }
+        Store::open(Some(at.clone()));
+        assert!(!at.join("a.part").exists() && at.join("b.part").exists());
+    }
+
+    #[test]
+    fn what_is_known_has_a_bound() {
+        let store = Store::open(None);
+        let one = |inode| Identity { inode, size: 5, changed_ns: 7, ..Identity::default() };
+        for inode in 0..KNOWN_MAX as u64 + 9 {
+            store.note_digest(&one(inode), &[7; 32]);
+        }
+        assert!(lock(&store.index).0.home.len() <= KNOWN_MAX);
+        assert_eq!(store.digest(&one(KNOWN_MAX as u64 + 8)), Some([7; 32]));
     }
 
     #[test]

@@ -47,6 +47,10 @@ const TTL: Duration = Duration::from_secs(1);
 const ROOT: u64 = 1;
 /// Pieces of a file that are on their way at once.
 const AHEAD: usize = 4;
+/// Most names of all listings, with one for each directory; and most digests: some 200 and 60 bytes
+/// each.
+const LISTED_MAX: usize = 1 << 18;
+const DIGESTS_MAX: usize = 1 << 16;
 /// Unit of `st_blocks`; what is best read at once.
 const BLOCK: u64 = 512;
 const BLOCK_BYTES: u32 = 4096;
@@ -71,11 +75,44 @@ struct Listing {
     watched: bool,
 }
 
-/// What is listed, by path, and how many changes home has told of.
+/// What is listed, by path, how many names that are, and how many changes home has told of.
 #[derive(Default)]
 struct Listings {
     all: HashMap<PathBuf, Arc<Listing>>,
+    names: usize,
     changes: u64,
+}
+
+impl Listings {
+    fn add(&mut self, path: PathBuf, listing: Arc<Listing>) {
+        self.remove(&path);
+        // A directory without names takes room, too.
+        if self.names + self.all.len() >= LISTED_MAX {
+            self.halve();
+        }
+        self.names += listing.entries.len();
+        self.all.insert(path, listing);
+    }
+
+    fn remove(&mut self, path: &Path) {
+        if let Some(listing) = self.all.remove(path) {
+            self.names -= listing.entries.len();
+        }
+    }
+
+    /// Forgets those that were asked for longest ago: home is asked again.
+    fn halve(&mut self) {
+        let mut all: Vec<_> =
+            self.all.iter().map(|(path, one)| (one.since, path.clone())).collect();
+        all.sort();
+        all.truncate(all.len().div_ceil(2));
+        all.iter().for_each(|(_, path)| self.remove(path));
+    }
+
+    fn clear(&mut self) {
+        self.all.clear();
+        self.names = 0;
+    }
 }
 
 type Snapshot = Arc<Vec<(u64, FileType, OsString)>>;
@@ -127,9 +164,9 @@ impl Shared {
         let mut listings = lock(&self.listings);
         listings.changes += 1;
         if path.as_os_str().is_empty() {
-            listings.all.clear();
+            listings.clear();
         } else {
-            listings.all.remove(path);
+            listings.remove(path);
         }
     }
 
@@ -157,7 +194,7 @@ impl Shared {
         let mut listings = lock(&self.listings);
         // What has changed meanwhile is listed again.
         if listings.changes == changes {
-            listings.all.insert(node.path.clone(), listing.clone());
+            listings.add(node.path.clone(), listing.clone());
         }
         Ok(listing)
     }
@@ -266,7 +303,11 @@ impl Shared {
             }
         };
         if known.is_none() {
-            lock(&self.digests).insert(number, digest);
+            let mut digests = lock(&self.digests);
+            if digests.len() >= DIGESTS_MAX {
+                digests.clear();
+            }
+            digests.insert(number, digest);
         }
         if let Some((_, own)) = own.filter(|(own, _)| *own == digest) {
             return Ok(own);
@@ -310,10 +351,7 @@ impl Shared {
                 Ok(_) => Err(Errno::IO),
                 Err(errno) => Err(errno),
             };
-            if let Err(errno) = added {
-                coming.give_up();
-                return Err(errno);
-            }
+            added?;
             asked.extend(offsets.next().map(ask));
         }
         self.store.end(coming, digest).map_err(failed)
@@ -512,5 +550,32 @@ impl Filesystem for View {
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         reply.statfs(0, 0, 0, 0, 0, BLOCK_BYTES, 255, BLOCK_BYTES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(names: usize) -> Arc<Listing> {
+        let entries = (0..names).map(|name| (OsString::from(name.to_string()), directory(1)));
+        let since = Instant::now();
+        Arc::new(Listing { of: 1, entries: entries.collect(), since, watched: true })
+    }
+
+    #[test]
+    fn however_many_directories_are_listed_the_names_that_are_kept_have_a_bound() {
+        let mut listings = Listings::default();
+        for number in 0..200 {
+            listings.add(PathBuf::from(format!("/{number}")), listing(LISTED_MAX / 50));
+            listings.add(PathBuf::from(format!("/{number}")), listing(LISTED_MAX / 50));
+            let names: usize = listings.all.values().map(|listing| listing.entries.len()).sum();
+            assert_eq!(names, listings.names);
+            assert!(names <= LISTED_MAX + LISTED_MAX / 50 && !listings.all.is_empty());
+            assert!(listings.all.contains_key(Path::new(&format!("/{number}"))), "the newest one");
+        }
+        listings.remove(Path::new("/none"));
+        listings.clear();
+        assert_eq!(listings.names, 0);
     }
 }
