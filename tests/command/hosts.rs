@@ -99,6 +99,48 @@ HUSK_NODE=1 perl -e 'open F, \">>../old\" or die; print F \"more\"; close F'; ca
     assert!(all[1].0.contains("143") && all[1].0.contains("host bytes\nmore"), "{}", all[1].0);
 }
 
+/// Runs a script with and without another host: what it has written, and how many went there.
+fn both(host: &Host, script: &str) -> ([String; 2], u32) {
+    let [here, there] = [&[][..], &["--on", "h"]].map(|options| {
+        let work = host.scratch.fresh("work");
+        run(&host.scratch, &work, host.command(options, &["bash", "-c", script]))
+    });
+    let count = programs(&there);
+    ([here, there].map(|outcome| String::from_utf8_lossy(&outcome.stdout).into_owned()), count)
+}
+
+#[test]
+fn files_that_give_rights_are_written_on_another_host_and_lose_them_as_here() {
+    let Some(host) = Host::new("hosts-rights") else { return };
+    let script = r#"exec </dev/null 2>&1; export HUSK_NODE=0; umask 0
+for who in '' 'setpriv --reuid 65534 --regid 65534 --clear-groups'; do
+  rm -f f; echo text >f; chmod 6777 f
+  HUSK_NODE=1 $who dd if=/dev/zero of=f bs=4 count=1 conv=notrunc status=none; stat -c '%a %s' f
+  chmod 6777 f; HUSK_NODE=1 $who cp /etc/hostname f; cmp /etc/hostname f; stat -c %a f
+  chmod 6777 f; HUSK_NODE=1 $who truncate -s 3 f; stat -c '%a %s' f
+done
+python3 -c 'import os
+os.setxattr("f", "security.capability", bytes([1, 0, 0, 2, 0, 4] + [0] * 14))'
+HUSK_NODE=1 dd if=/dev/zero of=f bs=1 count=1 conv=notrunc status=none
+python3 -c 'import os; print(os.listxattr("f"))'"#;
+    let ([here, there], count) = both(&host, script);
+    assert_eq!(here, there);
+    assert!(here.starts_with("6777 5\n6777\n6777 3\n777 5\n777\n777 3\n"), "{here}");
+    assert!(here.ends_with("[]\n"), "{here}");
+    assert_eq!(count, 7);
+}
+
+#[test]
+fn a_closed_standard_descriptor_is_closed_and_not_empty() {
+    let Some(host) = Host::new("hosts-closed") else { return };
+    let script = "exec </dev/null 2>&1; export HUSK_NODE=1
+cat <&-; perl -e 'syswrite(STDOUT, 1) or print STDERR $!' >&-; cat";
+    let ([here, there], count) = both(&host, script);
+    assert_eq!(here, there);
+    assert!(there.starts_with("cat: -: Bad file descriptor\n"), "{there}");
+    assert_eq!(count, 1);
+}
+
 #[test]
 fn hosts_that_cannot_be_used_are_refused_in_one_line_and_nothing_is_left() {
     let Some(mut host) = Host::new("hosts-refused") else { return };

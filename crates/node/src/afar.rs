@@ -11,9 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use husk_abi::sys::general::O_NOFOLLOW;
-use husk_proto::fs::{Attributes, Backing, Fs as _, Kind, Origin};
+use husk_proto::fs::{Attributes, Backing, CAPABILITY, Fs as _, Kind, Origin};
 use husk_proto::{Errno, Inode};
-use husk_wire::{Failure, Kind as Asked, record};
+use husk_wire::record::AttributeCall;
+use husk_wire::{Failure, Kind as Asked, record, request};
 
 use crate::agent::{Agent, told as told_near};
 use crate::serve::failure;
@@ -27,8 +28,8 @@ pub struct Lent {
 
 /// What is not answered over hosts: it is about this host's own objects.
 pub fn is_refused(asked: Asked) -> bool {
-    use Asked::{DescriptionIo, Extended, HostFile, Lock, Memory, PassDescription, Unlock};
-    let of_hosts = matches!(asked, HostFile | Extended | Memory);
+    use Asked::{DescriptionIo, HostFile, Lock, Memory, PassDescription, Unlock};
+    let of_hosts = matches!(asked, HostFile | Memory);
     of_hosts || matches!(asked, PassDescription | DescriptionIo | Lock | Unlock)
 }
 
@@ -38,6 +39,13 @@ pub fn told(found: &Attributes) -> record::Attributes {
 }
 
 impl Agent {
+    /// Of extended attributes one thing is served: who writes to a file takes what capabilities it
+    /// gives, as who is at home does.
+    pub fn may_ask(&self, asked: &request::Extended<'_>) -> Result<(), Failure> {
+        let takes = asked.call == AttributeCall::Remove && asked.name.bytes() == CAPABILITY;
+        if self.is_afar && !takes { Err(failure(Errno::EOPNOTSUPP)) } else { Ok(()) }
+    }
+
     /// Devices and other mounts below a tree are this host's: they cannot be used elsewhere.
     pub fn may_see(&self, found: &Attributes) -> Result<(), Failure> {
         match self.is_afar && found.step.kind == Kind::Portal {

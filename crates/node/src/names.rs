@@ -334,6 +334,7 @@ impl Agent {
         asked: request::Extended<'_>,
         room: &mut [u8],
     ) -> Handled {
+        self.may_ask(&asked)?;
         let inode = inode(asked.object).map_err(failure)?;
         let sets = matches!(asked.call, AttributeCall::Set | AttributeCall::Remove);
         if sets {
