@@ -7,8 +7,8 @@
 //! ```
 //!
 //! What may go: a program outside of all trees that is no script, no shell and no make, in a
-//! directory of a tree, with nothing open but the three standard descriptors, of which the first
-//! gives nothing (`/dev/null`, or a pipe that has ended), and what `husk run` was started with. So
+//! directory of a tree, with all three standard descriptors open, of which the first gives nothing
+//! (`/dev/null`, or a pipe that has ended), and no others but what `husk run` was started with. So
 //! whoever could take tokens of a jobserver, or the input of somebody else, stays. It goes if its
 //! parent has other children that run, and where most room is; `HUSK_NODE` says otherwise.
 //!
@@ -73,8 +73,9 @@ pub fn become_shadow(
     let along = thread.client.takes_along(&mut numbers, &mut passed, &mut place).ok()?;
     let Along { numbers, passed: [], here, umask } = along else { return None };
     let standard = numbers.iter().all(|number| *number <= 2) || are_apart(thread, numbers);
-    let spoken = numbers.contains(&1) && numbers.contains(&2);
-    if here.is_empty() || !standard || !spoken || (numbers.contains(&0) && !is_silent()) {
+    // Who has closed one of the three is told so by Linux, and not that it is empty.
+    let whole = [0, 1, 2].iter().all(|number| numbers.contains(number));
+    if here.is_empty() || !standard || !whole || !is_silent() {
         return None;
     }
     let talk = placed(thread, u64::from(nodes - AFAR), asked, path.to_bytes())?;
