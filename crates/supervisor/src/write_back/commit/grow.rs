@@ -165,7 +165,8 @@ impl<'a, S: Source> Maker<'a, S> {
             let facts = ledger::facts(attributes, put.object.extended.as_ref());
             let (path, inode, content, tree) = (put.target(), put.object.inode, None, false);
             let rights = ledger::rights(attributes);
-            self.noted.push(Noted { path, inode, identity, content, facts, rights, tree });
+            let shown = rights;
+            self.noted.push(Noted { path, inode, identity, content, facts, rights, shown, tree });
         }
         self.progress.step();
         self.progress.wrote(tail.bytes.len() as u64);

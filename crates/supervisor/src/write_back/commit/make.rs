@@ -101,8 +101,10 @@ pub struct Noted {
     pub content: Option<u64>,
     /// `ledger::facts` of its attributes.
     pub facts: u64,
-    /// Mode, owner and group.
+    /// Mode, owner and group that it is to have.
     pub rights: Rights,
+    /// The same as it has them under that name.
+    pub shown: Rights,
     /// It is a directory.
     pub tree: bool,
 }
@@ -486,6 +488,7 @@ impl<'a, S: Source> Maker<'a, S> {
                 path: origin.to_owned(),
                 inode: object.inode,
                 before: held.identity(),
+                rights: host::rights_of(held.found()),
                 attributes: *attributes,
                 extended: object.extended.clone(),
             });
@@ -513,14 +516,15 @@ impl<'a, S: Source> Maker<'a, S> {
     ) -> io::Result<beneath::Object> {
         let which = object_of(held.found());
         if self.ledger.notes() {
-            let mut identity = host::identity_of(&held.now()?);
+            let now = held.now()?;
+            let (mut identity, there) = (host::identity_of(&now), host::rights_of(&now));
             if let Some(modified_ns) = self.kept.linked.get(&which) {
                 // As it will be.
                 identity.modified_ns = *modified_ns;
             }
             let (path, inode, tree) = (shown.to_owned(), object.inode, object.is_tree());
-            let rights = ledger::rights(&object.attributes);
-            self.noted.push(Noted { path, inode, identity, content, facts, rights, tree });
+            let (rights, shown) = (ledger::rights(&object.attributes), there);
+            self.noted.push(Noted { path, inode, identity, content, facts, rights, shown, tree });
         }
         Ok(which)
     }

@@ -528,7 +528,7 @@ impl<S: Source> Commit<'_, S> {
             true => drop(self.directories.insert(touch.path.clone())),
             false => self.unsynced.keep_attributes(&held),
         }
-        let mut attributes = touch.attributes;
+        let mut attributes = self.with_rights_since(touch, held.found());
         let mode = attributes.step.mode;
         attributes.step.mode = self.unlocked.mode_for_now(&touch.path, mode);
         self.note(&touch.path, held.set_attributes(&attributes));

@@ -7,13 +7,14 @@
 //!
 //! A right that is taken away in this time must not be there again.
 
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-use husk_proto::fs::HostIdentity;
+use husk_proto::fs::{Attributes, HostIdentity};
 
 use super::{Commit, Made};
 use crate::write_back::host::beneath::object_of;
-use crate::write_back::plan::Put;
+use crate::write_back::plan::{Put, Touch};
 use crate::write_back::record::manifest::Facts;
 use crate::write_back::{Source, host};
 
@@ -44,5 +45,24 @@ impl<S: Source> Commit<'_, S> {
             // What a program has changed since is its own.
             let _ = self.source.take_rights(put.object.inode, before, now);
         }
+    }
+    /// What is to be set on what was `found`: with the rights that somebody has given it since it
+    /// was looked at, where the image has not changed the same.
+    pub(super) fn with_rights_since(&mut self, touch: &Touch, found: &Metadata) -> Attributes {
+        let (mut attributes, before) = (touch.attributes, touch.rights);
+        let mut now = host::rights_of(found);
+        now.0 = self.unlocked.mode_without(&touch.path, now.0);
+        if now == before || found.is_symlink() {
+            return attributes;
+        }
+        let step = &mut attributes.step;
+        let ours = (step.mode & 0o7777, step.uid, step.gid);
+        let (mode, uid, gid) = host::merged_rights(ours, before, now);
+        (step.mode, step.uid, step.gid) = (step.mode & !0o7777 | mode, uid, gid);
+        if self.live {
+            // As above.
+            let _ = self.source.take_rights(touch.inode, before, now);
+        }
+        attributes
     }
 }

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::HostIdentity;
+use husk_proto::fs::{HostIdentity, Rights};
 
 use super::make::{Made, Maker, Noted};
 use crate::write_back::host::beneath::held::Held;
@@ -47,6 +47,7 @@ pub(in crate::write_back) struct Small<'p> {
 /// A file that was made.
 struct Done {
     identity: HostIdentity,
+    rights: Rights,
     descriptor: Option<File>,
 }
 
@@ -63,9 +64,10 @@ impl Small<'_> {
             set_len(held.file()?, attributes.size)?;
         }
         held.set_attributes(attributes)?;
-        let identity = host::identity_of(&held.now()?);
+        let now = held.now()?;
+        let (identity, rights) = (host::identity_of(&now), host::rights_of(&now));
         let descriptor = self.keep.then(|| held.to_sync()).transpose()?;
-        Ok(Done { identity, descriptor })
+        Ok(Done { identity, rights, descriptor })
     }
 }
 
@@ -143,7 +145,7 @@ impl<'a, S: Source> Maker<'a, S> {
     }
 
     fn note_small(&mut self, small: &Small<'_>, done: Done) -> io::Result<Which> {
-        let Done { identity, descriptor } = done;
+        let Done { identity, rights: shown, descriptor } = done;
         let (beneath, attributes) = (self.beneath, &small.pieces.0);
         self.progress.wrote(attributes.size);
         self.unsynced.keep_as(identity.device, || match descriptor {
@@ -154,7 +156,7 @@ impl<'a, S: Source> Maker<'a, S> {
             let facts = ledger::facts(attributes, small.object.extended.as_ref());
             let (path, inode) = (small.shown.clone(), small.object.inode);
             let (content, tree, rights) = (None, false, ledger::rights(attributes));
-            self.noted.push(Noted { path, inode, identity, content, facts, rights, tree });
+            self.noted.push(Noted { path, inode, identity, content, facts, rights, shown, tree });
         }
         Ok((identity.device, identity.inode))
     }

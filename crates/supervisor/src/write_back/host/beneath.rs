@@ -43,7 +43,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use husk_proto::fs::HostIdentity;
+use husk_proto::fs::{HostIdentity, Rights};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxAttributes,
     StatxFlags, getxattr_query, linkat, mkdirat, mknodat, openat, renameat_with, statat, statx,
@@ -87,18 +87,23 @@ pub struct Glance {
     pub directory: bool,
     /// It is a file or a link: its times are those of its content.
     pub content: bool,
+    /// It is a link, whose mode says nothing.
+    pub symlink: bool,
+    /// Mode, owner and group.
+    pub rights: Rights,
 }
 
 impl Glance {
     /// Of what was `found`.
     pub fn of(found: &Metadata) -> Glance {
         let kind = FileType::from_raw_mode(found.mode());
-        Glance::new(host::identity_of(found), kind)
+        Glance::new(host::identity_of(found), kind, host::rights_of(found))
     }
 
-    fn new(identity: HostIdentity, kind: FileType) -> Glance {
-        let content = matches!(kind, FileType::RegularFile | FileType::Symlink);
-        Glance { identity, directory: kind == FileType::Directory, content }
+    fn new(identity: HostIdentity, kind: FileType, rights: Rights) -> Glance {
+        let (directory, symlink) = (kind == FileType::Directory, kind == FileType::Symlink);
+        let content = kind == FileType::RegularFile || symlink;
+        Glance { identity, directory, content, symlink, rights }
     }
 }
 
@@ -636,7 +641,8 @@ fn glance(directory: &File, name: &OsStr) -> io::Result<Glance> {
         modified_ns: ns(found.st_mtime, found.st_mtime_nsec),
         changed_ns: ns(found.st_ctime, found.st_ctime_nsec),
     };
-    Ok(Glance::new(identity, FileType::from_raw_mode(found.st_mode)))
+    let rights = (found.st_mode & 0o7777, found.st_uid, found.st_gid);
+    Ok(Glance::new(identity, FileType::from_raw_mode(found.st_mode), rights))
 }
 
 fn create(directory: &File, name: &OsStr) -> io::Result<File> {

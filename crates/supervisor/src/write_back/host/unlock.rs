@@ -58,6 +58,12 @@ impl Unlocked {
         self.directories.get(path).map(|opened| opened.before)
     }
 
+    /// The `mode` that `path` has, without what opening it has added.
+    pub fn mode_without(&self, path: &Path, mode: u32) -> u32 {
+        let before = self.mode_before(path).filter(|before| mode == before | OWNER_ALL);
+        before.unwrap_or(mode)
+    }
+
     /// The mode to set on `path` now, if `mode` is its last: more while it is open.
     pub fn mode_for_now(&mut self, path: &Path, mode: u32) -> u32 {
         let Some(opened) = self.directories.get_mut(path) else { return mode };

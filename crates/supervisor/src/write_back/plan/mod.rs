@@ -174,6 +174,8 @@ pub struct Touch {
     pub inode: Inode,
     /// What it is on the host before.
     pub before: HostIdentity,
+    /// Mode, owner and group that it has there.
+    pub rights: Rights,
     /// To what.
     pub attributes: Attributes,
     /// Extended ones, if they are not to stay as they are.

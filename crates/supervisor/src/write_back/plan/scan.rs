@@ -273,8 +273,8 @@ impl<'a, S: Source> Scan<'a, S> {
             self.beneath.ask_for_list(&opened);
             opened.metadata()
         });
-        let found = match opened {
-            Ok(found) => host::identity_of(&found),
+        let (found, rights) = match opened {
+            Ok(found) => (host::identity_of(&found), host::rights_of(&found)),
             Err(problem) if problem.to_string() == COVERED => {
                 return self.lost_directory(dir, path, "is under a mount now");
             }
@@ -294,7 +294,7 @@ impl<'a, S: Source> Scan<'a, S> {
             }
             self.merge_extended(path, &attributes, &mut extended);
             let (inode, before, path) = (dir, found, path.to_owned());
-            self.plan.touches.push(Touch { path, inode, before, attributes, extended });
+            self.plan.touches.push(Touch { path, inode, before, rights, attributes, extended });
         }
         Ok(())
     }

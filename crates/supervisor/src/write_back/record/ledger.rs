@@ -19,6 +19,8 @@
 //!    more once the image has another object of that name, or none.
 //! 5. The file of a ledger is replaced as a whole. One without a file notes nothing.
 
+mod settled;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
@@ -37,7 +39,7 @@ use crate::image::clock;
 use crate::write_back::Source;
 use crate::write_back::commit::make::Noted;
 use crate::write_back::host;
-use crate::write_back::host::beneath::{Beneath, Object as Which};
+use crate::write_back::host::beneath::{Beneath, Glance, Object as Which};
 use crate::write_back::host::extended;
 use crate::write_back::host::extended::Extended;
 use crate::write_back::plan::{Content, Object, Plan};
@@ -90,7 +92,7 @@ struct Identity {
     changed_ns: i64,
 }
 
-/// What is about to happen.
+/// What is about to happen. `shown`: the rights that an object has before its change.
 #[derive(Serialize, Deserialize, Debug, Clone)]
 enum Intent {
     /// An object gets its name. `top`: with all that is below it, in one step. `again`: what is
@@ -102,9 +104,17 @@ enum Intent {
         replaces: bool,
         #[serde(default)]
         again: bool,
+        #[serde(default)]
+        shown: Option<Rights>,
     },
     /// A file gets another name, and with it the attributes it has in the image.
-    Link { path: Text, here: Here, modified_ns: i64 },
+    Link {
+        path: Text,
+        here: Here,
+        modified_ns: i64,
+        #[serde(default)]
+        shown: Option<Rights>,
+    },
     /// An object goes; when that was decided, ns.
     Delete { path: Text, noted_ns: i64 },
     /// Attributes change to these; `extended`: a hash of the extended ones, if they do.
@@ -115,6 +125,8 @@ enum Intent {
         modified_ns: i64,
         #[serde(default)]
         extended: Option<u64>,
+        #[serde(default)]
+        shown: Option<Rights>,
     },
     /// Another name of this object goes: device, inode.
     Relink(u64, u64),
@@ -393,7 +405,9 @@ impl Ledger {
     fn note_links<S: Source>(&mut self, source: &mut S, beneath: &Beneath, object: &Object) {
         match &object.content {
             Content::Host(path) => {
-                let Ok(Some(identity)) = beneath.identity(path) else { return };
+                let Ok(Some(Glance { identity, rights: there, .. })) = beneath.glance(path) else {
+                    return;
+                };
                 if self.is_edited(source, object, path, &identity) {
                     return;
                 }
@@ -402,7 +416,8 @@ impl Ledger {
                 let rights = Some(rights(&object.attributes));
                 let here = Here { identity, inode, content, facts, rights, made, aside };
                 let modified_ns = object.attributes.modified_ns;
-                self.pending.push(Intent::Link { path: Text::of(path), here, modified_ns });
+                let (path, shown) = (Text::of(path), Some(there));
+                self.pending.push(Intent::Link { path, here, modified_ns, shown });
             }
             Content::Tree(children) => {
                 children.iter().for_each(|(_, child)| self.note_links(source, beneath, child));
@@ -461,8 +476,8 @@ impl Ledger {
             };
             let (top, replaces) = (tops.contains(&one.path), replaced.contains(&one.path));
             let again = plan.made_again.contains(&one.path);
-            let path = Text::of(&one.path);
-            self.pending.push(Intent::Put { path, here, top, replaces, again });
+            let (path, shown) = (Text::of(&one.path), Some(one.shown));
+            self.pending.push(Intent::Put { path, here, top, replaces, again, shown });
         }
         self.pending.extend(unmade);
         for touch in &plan.touches {
@@ -483,6 +498,7 @@ impl Ledger {
                 mode,
                 modified_ns,
                 extended: touch.extended.as_ref().map(extended::hash_of_all),
+                shown: Some(touch.rights),
             });
         }
         self.save()
@@ -501,137 +517,6 @@ impl Ledger {
             }
         }
         self.placed.extend(names.into_iter().map(|(_, name)| name));
-    }
-
-    /// Removes what is left under temporary names, makes names durable that may not be, and turns
-    /// what was noted into entries (invariant 1).
-    pub fn settle(&mut self, beneath: &Beneath) -> io::Result<()> {
-        if self.working.is_empty() && self.pending.is_empty() {
-            return Ok(());
-        }
-        for directory in std::mem::take(&mut self.working) {
-            host::remove_leftovers(beneath, &directory);
-            // One that has gone has nothing to sync; nor does one that cannot be opened.
-            let _ = beneath.sync_directory(&directory);
-        }
-        let pending = std::mem::take(&mut self.pending);
-        let inherited = std::mem::take(&mut self.inherited);
-        let latest = -clock::exact_ns();
-        for intent in &pending {
-            if let Intent::Relink(device, inode) = intent {
-                self.own.insert((*device, *inode), latest);
-            }
-        }
-        for intent in &pending {
-            self.settle_top(beneath, intent);
-        }
-        for intent in &pending {
-            self.settle_one(beneath, intent, inherited);
-        }
-        for intent in &pending {
-            if let Intent::Put { path, .. } | Intent::Delete { path, .. } = intent {
-                self.settle_directory(beneath, &path.path());
-            }
-        }
-        self.placed.clear();
-        self.index();
-        self.save()
-    }
-
-    /// Whether a path has been seen with what was noted for it, itself or in a tree.
-    fn was_placed(&self, path: &Path) -> bool {
-        path.ancestors().any(|one| self.placed.contains(one))
-    }
-
-    /// What is replaced or removed as a whole. What cannot be looked at is there.
-    fn settle_top(&mut self, beneath: &Beneath, intent: &Intent) {
-        match intent {
-            Intent::Put { again: true, .. } => {}
-            Intent::Put { path, here, top: true, replaces, .. } => {
-                let path = path.path();
-                match beneath.identity(&path) {
-                    Ok(Some(found)) if is_object(&found, &here.identity) => self.forget(&path),
-                    _ if self.placed.contains(&path) => self.forget(&path),
-                    // Killed between two renames, on a file system that cannot exchange.
-                    Ok(None) if *replaces => self.gone(path),
-                    _ => {}
-                }
-            }
-            Intent::Delete { path, noted_ns } => {
-                let path = path.path();
-                match beneath.identity(&path) {
-                    Ok(None) => self.gone(path),
-                    _ => drop(self.to_go.entry(path).or_insert(*noted_ns)),
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// `inherited`: nobody knows how far it has come.
-    fn settle_one(&mut self, beneath: &Beneath, intent: &Intent, inherited: bool) {
-        match intent {
-            Intent::Link { path, here, modified_ns } => {
-                let path = path.path();
-                let Some(found) = self.own_if(beneath, &path, &here.identity) else { return };
-                let before = here.identity;
-                let ours = found.size == before.size && found.modified_ns == *modified_ns;
-                if ours && found.modified_ns != before.modified_ns {
-                    let known = self.here(&path).copied().unwrap_or(*here);
-                    self.entries.insert(path, Entry::Here(Here { identity: found, ..known }));
-                }
-            }
-            Intent::Put { path, here, .. } => {
-                let path = path.path();
-                let identity = match self.own_if(beneath, &path, &here.identity) {
-                    Some(found) => as_found(&found, here),
-                    None if self.was_placed(&path) => here.identity,
-                    None => return,
-                };
-                self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
-            }
-            Intent::Touch { path, here, mode, modified_ns, extended } => {
-                let path = path.path();
-                let Some(identity) = self.own_if(beneath, &path, &here.identity) else { return };
-                let Ok(Some(found)) = beneath.found(&path) else { return };
-                let whole = found.is_symlink() || found.mode() & 0o7777 == *mode & 0o7777;
-                let size = found.is_dir() || identity.size == here.identity.size;
-                let extended =
-                    !inherited || extended.is_none_or(|all| has_all(beneath, &path, all));
-                if whole && size && extended && identity.modified_ns == *modified_ns {
-                    self.entries.insert(path, Entry::Here(Here { identity, ..*here }));
-                }
-            }
-            Intent::Unmade { path } => {
-                let path = path.path();
-                let directory = path.parent().and_then(|parent| self.here(parent));
-                if directory.is_some_and(|here| here.made) {
-                    self.entries.insert(path, Entry::Gone);
-                }
-            }
-            Intent::Delete { .. } | Intent::Relink(..) => {}
-        }
-    }
-
-    /// The directory of a name that came or went.
-    fn settle_directory(&mut self, beneath: &Beneath, path: &Path) {
-        let found = path.parent().map(|parent| beneath.identity(parent));
-        if let Some(Ok(Some(found))) = found {
-            self.own.insert((found.device, found.inode), found.changed_ns);
-        }
-    }
-
-    /// The object, if it is at `path`; its last change is ours then.
-    fn own_if(
-        &mut self,
-        beneath: &Beneath,
-        path: &Path,
-        object: &HostIdentity,
-    ) -> Option<HostIdentity> {
-        let found = beneath.identity(path).ok().flatten();
-        let found = found.filter(|found| is_object(found, object))?;
-        self.own.insert((found.device, found.inode), found.changed_ns);
-        Some(found)
     }
 
     fn gone(&mut self, path: PathBuf) {
@@ -725,24 +610,6 @@ fn unmade(plan: &Plan, made: &[Noted]) -> Vec<Intent> {
         }
     }
     unmade
-}
-
-/// Whether what is at `path` has these extended attributes. What cannot be read it may not have.
-fn has_all(beneath: &Beneath, path: &Path, all: u64) -> bool {
-    let held = beneath.hold_if_there(path).ok().flatten();
-    let found = held.and_then(|held| extended::even_unreadable(&held).ok());
-    found.is_some_and(|found| extended::hash_of_all(&found) == all)
-}
-
-fn is_object(found: &HostIdentity, object: &HostIdentity) -> bool {
-    (found.device, found.inode) == (object.device, object.inode)
-}
-
-/// What was `found`, if it is as it was made; if somebody has changed it since, what was made.
-fn as_found(found: &HostIdentity, here: &Here) -> HostIdentity {
-    let made = here.identity;
-    let same = (found.size, found.modified_ns) == (made.size, made.modified_ns);
-    if here.made || same { *found } else { made }
 }
 
 /// Objects at and below `path` that have other names, which will see them go.

@@ -4,11 +4,13 @@
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use husk_proto::Fs;
+use husk_proto::fs::Kind;
 use rustix::io::Errno;
 
 use super::adversary::{contents, scene};
@@ -147,12 +149,9 @@ fn a_right_that_is_taken_away_while_a_file_is_replaced_is_not_there_again() {
             let path = scene.path.join("pub/changed");
             let (count, there) = (Rc::new(Cell::new(0)), path.clone());
             let seen = Rc::clone(&count);
-            let old = Rc::new(Cell::new(false));
-            let was_old = Rc::clone(&old);
             let plan = move |_: &'static str| {
                 count.set(count.get() + 1);
                 if count.get() == n {
-                    old.set(fs::read_to_string(&there).unwrap().starts_with("host"));
                     fs::set_permissions(&there, PermissionsExt::from_mode(0o600)).unwrap();
                 }
                 Ok(())
@@ -162,7 +161,7 @@ fn a_right_that_is_taken_away_while_a_file_is_replaced_is_not_there_again() {
             let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
             lost += u32::from(reached && mode() != 0o600);
             assert_eq!(scene.host("pub/changed"), "ours: changed");
-            if live && was_old.get() && mode() == 0o600 {
+            if live && reached && mode() == 0o600 {
                 let inode = scene.at("pub/changed");
                 scene.direct.write_at(inode, 0, b"more").unwrap();
                 scene.bring_here(true);
@@ -171,4 +170,65 @@ fn a_right_that_is_taken_away_while_a_file_is_replaced_is_not_there_again() {
         }
         assert!(n > 100 && lost <= WINDOW, "{lost} of {n} calls, live: {live}");
     }
+}
+
+/// What a sync makes, sets or puts something into, and the mode that it has from then on.
+const MADE: [(&str, u32); 7] = [
+    ("pub/changed", 0o644),
+    ("pub/new", 0o640),
+    ("pub/first", 0o640),
+    ("pub/tree", 0o751),
+    ("pub/tree/one", 0o640),
+    ("pub/touched", 0o640),
+    ("pub", 0o777),
+];
+
+/// Gives all that is there, as the image has it, another mode; which these are.
+fn narrowed(top: &Path) -> Vec<&'static str> {
+    let is_made = |(name, mode): &(&str, u32)| {
+        let path = top.join(name);
+        let found = fs::metadata(&path).ok().filter(|found| found.mode() & 0o7777 == *mode);
+        let theirs = fs::read_to_string(&path).is_ok_and(|text| text.starts_with("host"));
+        let made = found.is_some() && (!theirs || *name == "pub/touched");
+        made.then(|| fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap());
+        made
+    };
+    MADE.into_iter().filter(is_made).map(|(name, _)| name).collect()
+}
+
+#[test]
+fn rights_that_somebody_gives_what_a_sync_has_just_set_hold_after_the_next() {
+    let (mut n, mut reached, mut seen) = (0, true, [0; MADE.len()]);
+    while reached {
+        n += 1;
+        let scene = &mut scene(n);
+        let (count, top) = (Rc::new(Cell::new(0)), scene.path.clone());
+        let names = Rc::new(RefCell::new(Vec::new()));
+        let (calls, narrow) = (Rc::clone(&count), Rc::clone(&names));
+        let plan = move |_: &'static str| {
+            calls.set(calls.get() + 1);
+            if calls.get() == n {
+                *narrow.borrow_mut() = narrowed(&top);
+            }
+            Ok(())
+        };
+        schedule::during(plan, || scene.bring_here(true));
+        reached = count.get() >= n;
+        let mode = |name| fs::metadata(scene.path.join(name)).unwrap().mode() & 0o7777;
+        let held: Vec<_> = names.take().into_iter().filter(|name| mode(*name) == 0o700).collect();
+        for name in &held {
+            seen[MADE.iter().position(|(one, _)| one == name).unwrap()] += 1;
+            let inode = scene.at(name);
+            match scene.direct.step(inode).unwrap().kind {
+                Kind::Directory => drop(scene.write(&format!("{name}/more"), b"more")),
+                _ => scene.append(name, b"more"),
+            }
+        }
+        let outcome = scene.bring_here(true);
+        let mode = |name| fs::metadata(scene.path.join(name)).unwrap().mode() & 0o7777;
+        for name in held {
+            assert_eq!(mode(name), 0o700, "{name}, call {n}: {outcome:#?}");
+        }
+    }
+    assert!(seen.iter().all(|&count| count > 10), "{seen:?} of {n} calls");
 }

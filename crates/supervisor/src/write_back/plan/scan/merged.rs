@@ -22,7 +22,7 @@ use rustix::process::geteuid;
 
 use super::Scan;
 use crate::write_back::host::beneath::held::Held;
-use crate::write_back::host::beneath::object_of;
+use crate::write_back::host::beneath::{Glance, object_of};
 use crate::write_back::host::extended;
 use crate::write_back::host::extended::{Extended, Settling};
 use crate::write_back::plan::{Taken, Touch, Wanted};
@@ -215,14 +215,15 @@ impl<S: Source> Scan<'_, S> {
         extended: Option<Extended>,
     ) {
         let (mut attributes, mut extended) = (attributes, extended);
-        match self.beneath.identity(&path) {
-            Ok(Some(before))
+        match self.beneath.glance(&path) {
+            Ok(Some(Glance { identity: before, rights, .. }))
                 if self.may_touch(&path, &before, expected, &attributes)
                     && self.merge(&path, expected, &mut attributes)
                     || self.merge_touched(&path, expected, &before, &mut attributes) =>
             {
                 self.merge_extended(&path, &attributes, &mut extended);
-                self.plan.touches.push(Touch { path, inode, before, attributes, extended });
+                let touch = Touch { path, inode, before, rights, attributes, extended };
+                self.plan.touches.push(touch);
             }
             Ok(_) => {
                 let what = "changed on the host meanwhile";
