@@ -148,7 +148,7 @@ impl Look<'_> {
                 add(inode, seen);
             }
         }
-        self.ledger.objects().for_each(|(inode, seen)| add(inode, seen));
+        self.ledger.objects().for_each(|(_, inode, seen)| add(inode, seen));
         known
     }
 }

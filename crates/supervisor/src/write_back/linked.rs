@@ -2,14 +2,15 @@
 //! changed: they lead to the image's file, too, before a write-back is planned.
 //!
 //! ```text
-//!   ln d/a d/b on the host ─► d/a has another status time, and several names ─► d/b is found in a
-//!   directory that the image has listed ─► the image's name of that file ─► written with it
+//!   ln d/a d/b on the host ─► d/a has another status time, and several names ─► d/b is found ─►
+//!   its directory is listed, if it is not yet ─► the image's name of that file ─► written with it
 //! ```
 //!
 //! Invariants
 //! 1. A file counts as the one that the image knows with its number, size and modification time.
 //! 2. Names that the image has, has removed, or has written back before are its own.
-//! 3. Directories that the image has not listed are looked at by the scan (`others`).
+//! 3. Of directories that the image has not listed, those are that have such a name. So it is with
+//!    names that a file had before (`others`), which need no entry of what was written back.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -22,6 +23,7 @@ use husk_proto::fs::{Backing, HostIdentity, Kind};
 use husk_proto::{Errno, Inode};
 
 use super::host::beneath::{Beneath, Object as Which, object_of};
+use super::plan::scan::others;
 use super::record::ledger::Ledger;
 use super::{Overlay, Source, host, path_of_origin};
 
@@ -48,26 +50,25 @@ fn linked_since<S: Source>(
     beneath: &Beneath,
     ledger: &Ledger,
 ) -> HashMap<Which, Inode> {
-    let (mut imported, mut known) = (Vec::new(), HashMap::new());
+    let (mut imported, mut known) = (Vec::new(), Vec::new());
     source.each_imported(&mut |inode, origin| imported.push((inode, origin)));
     for (inode, origin) in imported {
-        if !has_own_bytes(source, inode) {
+        // What a write-back has put on the host counts where it has.
+        if !has_own_bytes(source, inode) || ledger.places(inode).next().is_some() {
             continue;
         }
         if let (Ok(seen), Ok(path)) = (source.host_identity(origin), path_of_origin(source, origin))
         {
-            known.insert(inode, (path, seen));
+            known.push((inode, path, seen));
         }
     }
-    for (inode, _) in ledger.objects() {
-        if let Some((path, here)) = ledger.places(inode).next()
-            && has_own_bytes(source, inode)
-        {
-            known.insert(inode, (path.to_owned(), here.identity));
+    for (path, inode, seen) in ledger.objects() {
+        if has_own_bytes(source, inode) {
+            known.push((inode, path.to_owned(), seen));
         }
     }
     let mut wanted = HashMap::new();
-    for (inode, (path, seen)) in known {
+    for (inode, path, seen) in known {
         let Ok(Some(found)) = beneath.found(&path) else { continue };
         if !is_linked(ledger, &seen, &found) {
             continue;
@@ -113,7 +114,16 @@ fn look_at<S: Source>(
         names.insert(name);
         true
     })?;
-    if shown.step.unlisted || shown.origin.is_none() {
+    if shown.origin.is_none() {
+        return Ok(below);
+    }
+    if shown.step.unlisted {
+        let which = wanted.keys().copied().collect();
+        for file in others::names_of(beneath, path, &which) {
+            let found = beneath.found(&file).ok().flatten();
+            let inode = others::list_to(source, beneath, dir, path, &file)?;
+            note(ledger, wanted, &file, inode, found.as_ref());
+        }
         return Ok(below);
     }
     source.whiteouts(dir, &mut |name, _| {
@@ -126,11 +136,28 @@ fn look_at<S: Source>(
             continue;
         }
         let Ok(Some(found)) = beneath.found(&at) else { continue };
-        let Some(inode) = wanted.get(&object_of(&found)).filter(|_| found.is_file()) else {
+        if !wanted.contains_key(&object_of(&found)) || !found.is_file() {
             continue;
-        };
+        }
         source.import_late(dir, &[host::imported(&name, Kind::File, &found, Path::new(""))])?;
-        ledger.linked(&at, *inode, host::identity_of(&found));
+        let step = source.lookup(dir, name.as_bytes())?;
+        note(ledger, wanted, &at, Some(step.inode), Some(&found));
     }
     Ok(below)
+}
+
+/// What was `found` at `path` is known as one more name of what a write-back has put there, if that
+/// is what the image's name leads to.
+fn note(
+    ledger: &mut Ledger,
+    wanted: &HashMap<Which, Inode>,
+    path: &Path,
+    inode: Option<Inode>,
+    found: Option<&Metadata>,
+) {
+    if let (Some(inode), Some(found)) = (inode, found)
+        && wanted.get(&object_of(found)) == Some(&inode)
+    {
+        ledger.linked(path, inode, host::identity_of(found));
+    }
 }

@@ -31,7 +31,7 @@ mod beside;
 mod gone;
 mod lost;
 mod merged;
-mod others;
+pub mod others;
 mod seen;
 
 pub use merged::is_like;

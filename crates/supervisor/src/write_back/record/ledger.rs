@@ -291,12 +291,12 @@ impl Ledger {
         paths.filter_map(|path| Some((&**path, self.here(path)?)))
     }
 
-    /// Every object that is there, and its inode in the image.
-    pub fn objects(&self) -> impl Iterator<Item = (Inode, HostIdentity)> {
-        self.entries.values().filter_map(|entry| match entry {
+    /// Every object that is there under a name of the image, and its inode in the image.
+    pub fn objects(&self) -> impl Iterator<Item = (&Path, Inode, HostIdentity)> {
+        self.entries.iter().filter_map(|(path, entry)| match entry {
             Entry::Here(Here { identity, inode: (number, generation), aside: false, .. }) => {
                 let (number, generation) = (*number, *generation);
-                Some((Inode { number, generation }, *identity))
+                Some((&**path, Inode { number, generation }, *identity))
             }
             _ => None,
         })

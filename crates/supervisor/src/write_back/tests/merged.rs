@@ -398,3 +398,37 @@ fn what_is_no_such_directory_on_the_host_is_kept_and_nothing_is_put_into_it() {
     assert_eq!((scene.host("d/b"), mode_of(&scene.path.join("d"))), ("theirs".into(), 0o700));
     assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
 }
+
+#[test]
+fn links_of_what_a_sync_has_written_have_the_new_bytes_where_nobody_has_listed_them() {
+    for live in [false, true] {
+        let mut scene = Scene::new(|path| {
+            fs::create_dir(path.join("d")).unwrap();
+            fs::write(path.join("d/a"), "imported").unwrap();
+            fs::create_dir_all(path.join("e/f")).unwrap();
+            fs::write(path.join("e/f/beside"), "beside").unwrap();
+        });
+        scene.rewrite("d/a", b"ours");
+        scene.write("d/new", b"new");
+        complete(&scene.sync());
+        let pairs = [("d/a", "e/f/b", "ours"), ("d/new", "e/f/c", "new")];
+        for (name, link, _) in pairs {
+            fs::hard_link(scene.path.join(name), scene.path.join(link)).unwrap();
+            scene.append(name, b", more");
+        }
+        complete(&scene.bring(live, &[]));
+        for (name, link, was) in pairs {
+            assert_eq!(scene.host(link), format!("{was}, more"), "live: {live}");
+            let found = fs::metadata(scene.path.join(name)).unwrap();
+            assert_eq!(found.nlink(), 2, "live: {live}");
+            // As a name of the image from now on.
+            scene.append(link, b", again");
+        }
+        complete(&scene.bring(live, &[]));
+        for (name, link, was) in pairs {
+            assert_eq!(scene.host(name), format!("{was}, more, again"), "live: {live}");
+            assert_eq!(scene.host(link), scene.host(name));
+        }
+        nothing_is_left_to_do(&mut scene);
+    }
+}

@@ -70,7 +70,7 @@ fn changed<S: Source>(source: &mut S) -> HashSet<Which> {
 }
 
 /// Where the host has names of `wanted` files below `top`, in its file system.
-fn names_of(beneath: &Beneath, top: &Path, wanted: &HashSet<Which>) -> Vec<PathBuf> {
+pub fn names_of(beneath: &Beneath, top: &Path, wanted: &HashSet<Which>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let device = beneath.identity(top).ok().flatten().map(|one| one.device);
     let mut open = vec![top.to_owned()];
@@ -88,14 +88,14 @@ fn names_of(beneath: &Beneath, top: &Path, wanted: &HashSet<Which>) -> Vec<PathB
     found
 }
 
-/// Lists `dir`, which is at `path`, and each directory from there to `file`.
-fn list_to<S: Source>(
+/// Lists `dir`, which is at `path`, and each directory from there to `file`; what that is.
+pub fn list_to<S: Source>(
     source: &mut S,
     beneath: &Beneath,
     mut dir: Inode,
     path: &Path,
     file: &Path,
-) -> Result<(), Errno> {
+) -> Result<Option<Inode>, Errno> {
     let mut path = path.to_owned();
     for name in file.strip_prefix(&path).unwrap_or(Path::new("")) {
         if source.attributes(dir)?.step.unlisted {
@@ -103,12 +103,12 @@ fn list_to<S: Source>(
         }
         let step = source.lookup(dir, name.as_bytes())?;
         if step.kind != Kind::Directory {
-            break;
+            return Ok(Some(step.inode));
         }
         path.push(name);
         dir = step.inode;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// One line of the files in `plan` that keep their old bytes by names outside of it.
