@@ -14,8 +14,9 @@
 //! 3. An image whose end has begun is left alone.
 //! 4. Where the host has forgotten changes (its queue was full), all directories are looked at.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem::MaybeUninit;
+use std::ops::Bound;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -58,7 +59,7 @@ pub fn follow(
     })?;
     let mut session = Session::begin(name)?;
     let starts = session.starts(name, path)?;
-    let mut follower = Follower { queue, watched: HashMap::new(), numbers: HashMap::new() };
+    let mut follower = Follower { queue, watched: BTreeMap::new(), numbers: HashMap::new() };
     let (mut told, mut missing, mut first) = (Conflicts::default(), 0, true);
     loop {
         let mut changed = follower.watch_new(&mut session, &starts).map_err(|errno| {
@@ -114,8 +115,8 @@ struct Conflicts {
 impl Conflicts {
     /// What was `found` in directories that have `changed`, without what was told before.
     fn new_of(&mut self, changed: &Changed, mut found: Refreshed) -> &Refreshed {
-        let here =
-            |line: &String| changed.keys().any(|path| line.starts_with(&*path.to_string_lossy()));
+        let keys: HashSet<_> = changed.keys().map(|path| path.to_string_lossy()).collect();
+        let here = |line: &String| paths_in(line).any(|path| keys.contains(path));
         let still: BTreeSet<String> = found.conflicts.iter().cloned().collect();
         found.conflicts.retain(|line| !self.known.contains(line));
         self.known.retain(|line| !here(line));
@@ -125,10 +126,15 @@ impl Conflicts {
     }
 }
 
+/// What may be the path that a line tells of, or a directory above it.
+fn paths_in(line: &str) -> impl Iterator<Item = &str> {
+    line.match_indices(['/', ':']).map(|(at, _)| &line[..at.max(1)])
+}
+
 struct Follower {
     queue: OwnedFd,
     /// Directories that have a watch, and its number.
-    watched: HashMap<PathBuf, (Inode, i32)>,
+    watched: BTreeMap<PathBuf, (Inode, i32)>,
     numbers: HashMap<i32, PathBuf>,
 }
 
@@ -156,7 +162,10 @@ impl Follower {
                 | WatchFlags::MOVE_SELF;
             match inotify::add_watch(&self.queue, &path, flags) {
                 Ok(number) => {
-                    self.numbers.insert(number, path.clone());
+                    // Of a directory that has another name now.
+                    if let Some(old) = self.numbers.insert(number, path.clone()) {
+                        self.unwatch(&old, number);
+                    }
                     self.watched.insert(path.clone(), (inode, number));
                     new.insert(path, inode);
                 }
@@ -199,6 +208,7 @@ impl Follower {
     fn read(&mut self, changed: &mut Changed) -> rustix::io::Result<()> {
         let mut room = [MaybeUninit::uninit(); EVENTS_BYTES];
         let (mut events, mut moved) = (Reader::new(&self.queue, &mut room), Vec::new());
+        let mut gone = Vec::new();
         loop {
             let event = match events.next() {
                 Err(Errno::AGAIN) => break,
@@ -214,7 +224,7 @@ impl Follower {
             if event.events().contains(ReadFlags::IGNORED) {
                 // The directory has gone, and its watch with it.
                 self.numbers.remove(&event.wd());
-                self.watched.retain(|_, (_, number)| *number != event.wd());
+                gone.push((event.wd(), path));
                 continue;
             }
             if event.events().contains(ReadFlags::MOVE_SELF) {
@@ -223,11 +233,54 @@ impl Follower {
                 changed.insert(path, *inode);
             }
         }
+        for (number, path) in gone {
+            self.unwatch(&path, number);
+        }
         for (number, path) in moved {
             // Another directory may have the name by now, and all below it.
-            self.watched.retain(|one, _| !one.starts_with(&path));
+            let from = (Bound::Included(&*path), Bound::Unbounded);
+            let below = self.watched.range::<Path, _>(from).map(|(one, _)| one.clone());
+            let below: Vec<_> = below.take_while(|one| one.starts_with(&path)).collect();
+            for one in below {
+                self.watched.remove(&one);
+            }
             let _ = inotify::remove_watch(&self.queue, number);
         }
         Ok(())
+    }
+
+    /// The watch with this number is not that of `path` any more.
+    fn unwatch(&mut self, path: &Path, number: i32) {
+        if self.watched.get(path).is_some_and(|(_, its)| *its == number) {
+            self.watched.remove(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conflict_is_told_again_once_its_directory_was_looked_at_without_it() {
+        let mut conflicts = Conflicts::default();
+        let inode = Inode { number: 1, generation: 1 };
+        let mut told = |directory: &str, lines: &[&str]| {
+            let changed = Changed::from([(PathBuf::from(directory), inode)]);
+            let conflicts_now = lines.iter().map(|line| line.to_string()).collect();
+            let found = Refreshed { conflicts: conflicts_now, ..Refreshed::default() };
+            conflicts.new_of(&changed, found).conflicts.len()
+        };
+        assert_eq!(told("/t/a", &["/t/a/x: changed on both sides"]), 1);
+        assert_eq!(told("/t/a", &["/t/a/x: changed on both sides"]), 0);
+        // What is beside it, whatever its name begins with, says nothing of it.
+        for beside in ["/t/b", "/t/a/x2", "/t/a-b"] {
+            assert_eq!(told(beside, &[]), 0);
+        }
+        assert_eq!(told("/t/a", &["/t/a/x: changed on both sides"]), 0);
+        for above in ["/t/a", "/t", "/"] {
+            assert_eq!(told(above, &[]), 0);
+            assert_eq!(told("/t/a", &["/t/a/x: changed on both sides"]), 1, "{above}");
+        }
     }
 }

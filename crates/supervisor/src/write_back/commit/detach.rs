@@ -77,7 +77,7 @@ pub fn detach<S: Source>(
                     let why = problem.text();
                     let line = format!("{}: still needed by the image: {why}", path.display());
                     outcome.failures.push(line);
-                    kept.withheld.push(path);
+                    kept.withheld.insert(path);
                 }
             }
         }

@@ -24,6 +24,7 @@ use husk_proto::{Errno, Inode};
 
 use super::grow::{Growing, Tail};
 use super::small::{Small, Waiting};
+use super::withheld::Withheld;
 use crate::output::progress::Progress;
 use crate::output::typed::typed;
 use crate::write_back::host::beneath;
@@ -123,7 +124,7 @@ impl Noted {
 #[derive(Debug, Default)]
 pub struct Kept {
     /// Host paths whose content did not make it to its new place: they must stay.
-    pub withheld: Vec<PathBuf>,
+    pub withheld: Withheld,
     /// Inodes that were not made: where an earlier write-back put them, they must stay.
     pub unmade: Vec<Inode>,
     /// The content of a file found no room anywhere.
@@ -710,7 +711,7 @@ fn moved_away(origin: &Path, shown: &Path) -> String {
 impl Kept {
     /// Whether something at, above or below `path` must stay.
     pub fn is_withheld(&self, path: &Path) -> bool {
-        self.withheld.iter().any(|kept| kept.starts_with(path) || path.starts_with(kept))
+        self.withheld.touches(path)
     }
 
     /// Where earlier write-backs have put what was not made now, it stays.
@@ -724,7 +725,7 @@ impl Kept {
     fn withhold<S: Source>(&mut self, source: &mut S, object: &Object) {
         self.unmade.push(object.inode);
         if let Content::Host(origin) | Content::HostTree(origin) = &object.content {
-            return self.withheld.push(origin.clone());
+            return self.withheld.insert(origin.clone());
         }
         // Where the image does not say, there is nothing of it on the host.
         let origin = crate::write_back::origin_path(source, &object.attributes);

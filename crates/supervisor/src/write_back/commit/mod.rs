@@ -31,6 +31,7 @@ mod rights;
 mod ruled;
 mod small;
 mod steps;
+mod withheld;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -576,8 +577,7 @@ pub fn old_must_stay(put: &Put, made: &Made, kept: &Kept) -> Option<&'static str
         return Some("not all of the new one could be written");
     }
     let target = put.target();
-    let needed = kept.withheld.iter().any(|path| path.starts_with(&target));
-    needed.then_some("what was moved out of it could not be written")
+    kept.withheld.has_below(&target).then_some("what was moved out of it could not be written")
 }
 
 fn the_rest_is(temporary: &Path, problem: &io::Error) -> io::Error {
@@ -642,7 +642,7 @@ fn carry_out_unlocked<S: Source>(
     if let Err(problem) = ledger.note(beneath, &plan, noted) {
         outcome.failures.push(no_notes(&problem));
     }
-    kept.withheld.append(&mut plan.withheld);
+    kept.withheld.extend(std::mem::take(&mut plan.withheld));
     kept.withhold_unmade(ledger);
     let prepared = steps::Prepared { plan: &plan, made: &made, goings: &goings };
     steps::ready(&mut manifest, beneath, &prepared, &kept, unlocked, &mut outcome);

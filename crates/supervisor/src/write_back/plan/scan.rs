@@ -315,6 +315,8 @@ impl<'a, S: Source> Scan<'a, S> {
         let names = self.names(dir)?;
         let whiteouts = self.whiteouts(dir)?;
         let here: HashSet<&OsStr> = names.iter().map(|name| &*name.name).collect();
+        let replaced: HashMap<&OsStr, Origin> =
+            whiteouts.iter().map(|one| (&*one.name, one.origin)).collect();
         for whiteout in &whiteouts {
             let target = path.join(&whiteout.name);
             let known = match self.ledger.entry(&target) {
@@ -334,7 +336,7 @@ impl<'a, S: Source> Scan<'a, S> {
             }
         }
         for name in &names {
-            self.one_name(place, name, &whiteouts, open)?;
+            self.one_name(place, name, replaced.get(&*name.name).copied(), open)?;
         }
         Ok(())
     }
@@ -364,15 +366,13 @@ impl<'a, S: Source> Scan<'a, S> {
         &mut self,
         place: &InPlace,
         name: &Name,
-        whiteouts: &[Whiteout],
+        replaced: Option<Origin>,
         open: &mut Vec<InPlace>,
     ) -> Result<(), Errno> {
         let target = place.path.join(&name.name);
         let attributes = self.source.attributes(name.inode)?;
         let origin = self.origin_path(&attributes)?;
         let directory = attributes.step.kind == Kind::Directory;
-        let replaced = whiteouts.iter().find(|whiteout| whiteout.name == name.name);
-        let replaced = replaced.map(|whiteout| whiteout.origin);
         // Invariant 7: taken in after what a write-back has done there.
         let named_so = origin.as_deref() == Some(&*target) || attributes.links > 1;
         let entry = self.ledger.entry(&target);
