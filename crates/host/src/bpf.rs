@@ -212,6 +212,7 @@ impl Shared {
 impl Deref for Shared {
     type Target = Steering;
 
+    #[inline]
     fn deref(&self) -> &Steering {
         // SAFETY: mapped as long as this value lives, page-aligned, large enough, and atomic.
         unsafe { &*(self.address as *const Steering) }

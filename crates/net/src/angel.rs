@@ -107,6 +107,17 @@ struct Kernel {
     judged: Option<f64>,
 }
 
+/// How even the load is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evenness {
+    /// Nothing is to be moved.
+    Even,
+    /// A kernel has much more than the others, which is still little.
+    Leans,
+    /// Groups would move if they are idle.
+    Uneven,
+}
+
 /// What a kernel shows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
@@ -215,10 +226,29 @@ impl Angel {
         askers.into_iter().flat_map(|asker| self.ask(asker, &mut scales)).collect()
     }
 
-    /// Whether groups would move if they are idle.
-    pub fn is_uneven(&self) -> bool {
-        let uneven = |scales| !self.overloaded(&scales).is_empty();
-        uneven(self.scales_now()) || uneven(self.scales_of_history())
+    /// How even the load is.
+    pub fn evenness(&self) -> Evenness {
+        let both = [self.scales_now(), self.scales_of_history()];
+        let heavy = |&kernel: &usize| both.iter().any(|scales| self.is_heavy(kernel, scales));
+        let busy = (0..self.kernels.len()).filter(heavy).map(|kernel| self.is_busy(kernel)).max();
+        match busy {
+            None => Evenness::Even,
+            Some(false) => Evenness::Leans,
+            Some(true) => Evenness::Uneven,
+        }
+    }
+
+    /// Whether a kernel has work to speak of.
+    fn is_busy(&self, kernel: usize) -> bool {
+        let kernel = &self.kernels[kernel];
+        kernel.cpu.get() >= self.tuning.wake_cpu
+            || kernel.connections.get() >= self.tuning.wake_connections
+    }
+
+    /// Whether it has much more than the others, and is not quiet.
+    fn is_heavy(&self, kernel: usize, scales: &Scales) -> bool {
+        let mark = scales.mean * self.mark.max(1.0 + scales.chance);
+        scales.loads[kernel] > mark && self.sampled_us >= self.kernels[kernel].quiet_until_us
     }
 
     /// What one connection costs, in seconds of a CPU.
@@ -259,13 +289,7 @@ impl Angel {
 
     /// Kernels that have work to speak of, and much more than the others; the worst first.
     fn overloaded(&self, scales: &Scales) -> Vec<usize> {
-        let mark = scales.mean * self.mark.max(1.0 + scales.chance);
-        let wakes = |&index: &usize| {
-            let kernel = &self.kernels[index];
-            let busy = kernel.cpu.get() >= self.tuning.wake_cpu;
-            let busy = busy || kernel.connections.get() >= self.tuning.wake_connections;
-            busy && scales.loads[index] > mark && self.sampled_us >= kernel.quiet_until_us
-        };
+        let wakes = |&kernel: &usize| self.is_busy(kernel) && self.is_heavy(kernel, scales);
         let mut askers: Vec<_> = (0..self.kernels.len()).filter(wakes).collect();
         askers.sort_by(|&a, &b| scales.loads[b].total_cmp(&scales.loads[a]));
         askers

@@ -17,7 +17,12 @@ pub struct Problem {
 
 impl Problem {
     pub(crate) fn new(what: impl Display, why: impl Display, remedy: impl Display) -> Problem {
-        Problem { what: what.to_string(), why: why.to_string(), remedy: remedy.to_string() }
+        let mut why = why.to_string();
+        // Of an error of Linux, without its number.
+        if let Some(end) = why.find(" (os error") {
+            why.truncate(end);
+        }
+        Problem { what: what.to_string(), why, remedy: remedy.to_string() }
     }
 
     /// Linux refused a step of steering.

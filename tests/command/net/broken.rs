@@ -368,6 +368,64 @@ fn a_server_that_ends_while_it_is_named_is_told_in_one_line() {
     }
 }
 
+/// A command where another /run is mounted.
+fn with_another_run(arguments: &[&str]) -> Command {
+    apart(&["--mount"], "mount -t tmpfs none /run", arguments)
+}
+
+#[test]
+fn a_balancer_is_found_asked_and_ended_from_where_another_run_is_mounted() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    let (pid, place) = (server.master.id().to_string(), server.place());
+    done(&["attach", &pid, "--wake-percent", "100"]);
+    let balancer = server.balancer();
+    for target in [&pid, &place] {
+        let said = refused(with_another_run(&["attach", target]));
+        assert!(said.contains("it is steered already"), "{said}");
+    }
+    let even = server.answers(50, |group| group % 2 == 0);
+    assert!(all_same(&even), "the second attach has ended steering: {even:?}");
+    let seen = output(with_another_run(&["stat", &place, "--json"]));
+    let seen: serde_json::Value = serde_json::from_slice(&seen.stdout).expect("a document");
+    assert_eq!(seen[0]["balancer"].as_i64(), Some(balancer.into()), "{seen}");
+    assert!(output(with_another_run(&["detach", &place])).status.success());
+    until("it has ended", || !Path::new(&format!("/proc/{balancer}")).exists());
+    assert!(!all_same(&server.answers(100, |group| group % 2 == 0)));
+    // The other way round: here it has no file.
+    assert!(output(with_another_run(&["attach", &place])).status.success());
+    let said = refused(net(&["attach", &place]));
+    assert!(said.contains("it is steered already"), "{said}");
+    done(&["detach", &place]);
+}
+
+#[test]
+fn an_attach_begins_again_where_balancers_were_killed_and_leaves_the_others_alone() {
+    if unable() {
+        return;
+    }
+    let server = Server::at(&["127.0.0.1", "127.0.0.2"]);
+    let pid = server.master.id().to_string();
+    done(&["attach", &pid]);
+    let balancers = || {
+        let seen = output(net(&["stat", &pid, "--json"]));
+        let seen: Vec<serde_json::Value> = serde_json::from_slice(&seen.stdout).expect("a list");
+        let number = |one: &serde_json::Value| one["balancer"].as_i64().expect("a number");
+        seen.iter().map(number).collect::<Vec<_>>()
+    };
+    let [killed, left] = balancers()[..] else { panic!("two") };
+    server.signal(killed as i32, Signal::KILL);
+    until("it has ended", || balancers() == [left]);
+    done(&["attach", &pid]);
+    let now = balancers();
+    assert!(now.len() == 2 && now.contains(&left) && !now.contains(&killed), "{now:?}");
+    let said = refused(net(&["attach", &pid]));
+    assert!(said.contains("it is steered already"), "{said}");
+    done(&["detach", &pid]);
+}
+
 #[test]
 fn a_balancer_whose_files_have_gone_ends_and_others_may_not_ask_it() {
     if unable() {

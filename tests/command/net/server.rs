@@ -31,6 +31,15 @@ pub fn net(arguments: &[&str]) -> Command {
     command
 }
 
+/// `husk net ARGUMENTS` in namespaces of its own, made by `unshare OPTIONS`, after `SETUP`.
+pub fn apart(options: &[&str], setup: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg(LIMIT.as_secs().to_string()).arg("unshare").args(options);
+    command.args(["sh", "-c", &format!("{setup} && exec \"$@\""), "sh"]);
+    command.arg(binary()).arg("net").args(arguments);
+    command
+}
+
 pub fn output(mut command: Command) -> Output {
     command.output().expect("it starts")
 }

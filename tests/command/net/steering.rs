@@ -204,13 +204,15 @@ fn a_server_at_several_addresses_is_steered_at_each_also_over_ipv6() {
         // 100, and perhaps the one that looked whether the server is there.
         assert!(count.is_some_and(|count| (100..103).contains(&count)), "{line} in {metrics}");
     }
-    // One of the two is steered already: nothing changes.
+    // One of the two is steered already: the other begins.
     done(&["detach", &server.place()]);
-    let said = refused(net(&["attach", &server.port.to_string()]));
-    assert!(said.contains("already") && said.contains(&six), "{said}");
     assert!(!steered(both[0]) && steered(both[1]));
+    done(&["attach", &server.port.to_string(), "--wake-percent", "100"]);
+    assert!(both.into_iter().all(steered));
+    let said = refused(net(&["attach", &server.port.to_string()]));
+    assert!(said.contains("already") && said.contains(&server.place()), "{said}");
     done(&["detach", &server.port.to_string()]);
-    assert!(!steered(both[1]));
+    assert!(!steered(both[0]) && !steered(both[1]));
 }
 
 #[test]
@@ -267,15 +269,6 @@ fn what_is_no_target_is_refused_with_a_line() {
         let said = refused(net(&["attach", wrong]));
         assert!(said.contains(mentions) && said.contains(wrong), "{said}");
     }
-}
-
-/// `husk net ARGUMENTS` in namespaces of its own, made by `unshare OPTIONS`, after `SETUP`.
-fn apart(options: &[&str], setup: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new("timeout");
-    command.arg(LIMIT.as_secs().to_string()).arg("unshare").args(options);
-    command.args(["sh", "-c", &format!("{setup} && exec \"$@\""), "sh"]);
-    command.arg(binary()).arg("net").args(arguments);
-    command
 }
 
 #[test]

@@ -220,6 +220,27 @@ fn a_tune_that_is_killed_at_any_time_is_set_back_exactly() {
 }
 
 #[test]
+fn a_namespace_that_comes_after_a_tuned_one_is_tuned_afresh() {
+    let Some(lab) = Lab::new("reused") else { return };
+    lab.net(&["tune", "v0"]);
+    let number = || lab.inside(&["readlink", "/proc/self/ns/net"]);
+    let first = number();
+    // Linux gives the number to the next one, as soon as the first has gone for good.
+    for _ in 0..200 {
+        assert!(plain(&["ip", "netns", "del", &lab.name]).status.success());
+        sleep(Duration::from_millis(50));
+        assert!(plain(&["ip", "netns", "add", &lab.name]).status.success());
+        if number() == first {
+            break;
+        }
+    }
+    lab.inside(&["ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
+    assert!(lab.refused(&["untune", "v0"]).contains("not tuned"));
+    lab.net(&["tune", "v0"]);
+    lab.net(&["untune", "v0"]);
+}
+
+#[test]
 fn what_cannot_be_tuned_is_refused_with_a_line() {
     if against_native() {
         return;

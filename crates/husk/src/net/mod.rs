@@ -5,7 +5,6 @@ mod tune;
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command as Program, ExitCode};
 use std::time::Duration;
@@ -274,14 +273,12 @@ pub fn balancer(options: Vec<String>) -> Program {
 /// Whether it steers; the balancer has said why not.
 fn attach(options: &Attach) -> Result<bool, Problem> {
     let begun = steer::attach(&options.target, || balancer(options.tuning.words()))?;
-    // By its address a server is found in this network namespace only.
-    let own = std::fs::metadata("/proc/self/ns/net").map_or(0, |own| own.ino());
-    let is_here = |namespace: u64| namespace == own;
-    for Snapshot { address, kernels, namespace, pid, .. } in &begun {
+    for one in &begun {
         say(&format!(
-            "steers the connections of {address} among {} sockets; `husk net detach {}` ends it",
-            kernels.len(),
-            if is_here(*namespace) { address.clone() } else { pid.to_string() }
+            "steers the connections of {} among {} sockets; `husk net detach {}` ends it",
+            one.address,
+            one.kernels.len(),
+            one.typed()
         ));
     }
     Ok(!begun.is_empty())

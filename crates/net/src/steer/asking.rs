@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::listeners::{Place, borrow, family, find, see, shares_its_port};
 use super::lock;
+use super::name;
 use super::numbers;
 use super::seen::Snapshot;
 use super::way::take_away;
@@ -34,7 +35,12 @@ pub(super) fn file(place: &Place, kind: &str) -> PathBuf {
 /// is steered.
 pub fn attach(target: &str, balance: impl Fn() -> Command) -> Result<Vec<Snapshot>, Problem> {
     numbers::check()?;
-    let places = find(target)?;
+    let mut places = find(target)?;
+    let is_steered = |(pid, place): &(u32, Place)| living(*pid, place);
+    if !places.iter().all(is_steered) {
+        // The balancers of the others were killed, or have never been.
+        places.retain(|one| !is_steered(one));
+    }
     let mut begun = Vec::new();
     for (pid, place) in &places {
         match begin(*pid, place, balance()) {
@@ -61,14 +67,27 @@ fn begin(pid: u32, place: &Place, mut balance: Command) -> Result<Option<Snapsho
         BufReader::new(output).read_line(&mut said).map_err(failed)?;
     }
     if said.trim_end() == READY {
-        return ask(&file(place, "socket")).map(Some);
+        return ask(pid, place).map(Some);
     }
     child.wait().map_err(failed)?;
     Ok(None)
 }
 
-fn answer(socket: &Path, request: u8) -> std::io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
+/// What the balancer of a place answers: by its file, or by its name where there is none.
+fn answer_of(pid: u32, place: &Place, request: u8) -> io::Result<String> {
+    let by_file = UnixStream::connect(file(place, "socket"));
+    match by_file.and_then(|stream| answer(stream, request)) {
+        Err(why) if is_nobody(&why) => answer(name::call(pid, place).map_err(nobody)?, request),
+        other => other,
+    }
+}
+
+/// Who may not look into a namespace finds nobody there.
+fn nobody(why: io::Error) -> io::Error {
+    if is_nobody(&why) { why } else { io::ErrorKind::NotFound.into() }
+}
+
+fn answer(mut stream: UnixStream, request: u8) -> io::Result<String> {
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.write_all(&[request])?;
     let mut text = String::new();
@@ -76,15 +95,15 @@ fn answer(socket: &Path, request: u8) -> std::io::Result<String> {
     if text.is_empty() { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(text) }
 }
 
-fn ask(socket: &Path) -> Result<Snapshot, Problem> {
+fn ask(pid: u32, place: &Place) -> Result<Snapshot, Problem> {
     let nobody =
         || Problem::new(SEE, "nothing is steered there", "`husk net attach PID` starts steering");
-    asked(socket)?.ok_or_else(nobody)
+    shown(answer_of(pid, place, LOOK))?.ok_or_else(nobody)
 }
 
 /// What a balancer shows; `None`: there is none.
-fn asked(socket: &Path) -> Result<Option<Snapshot>, Problem> {
-    let text = match answer(socket, LOOK) {
+fn shown(answer: io::Result<String>) -> Result<Option<Snapshot>, Problem> {
+    let text = match answer {
         Ok(text) => text,
         Err(why) if is_nobody(&why) => return Ok(None),
         Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
@@ -107,14 +126,14 @@ fn is_nobody(why: &io::Error) -> bool {
 }
 
 /// Whether a balancer answers there whose server lives.
-pub(super) fn living(place: &Place) -> bool {
-    ask(&file(place, "socket")).is_ok_and(|seen| Path::new(&format!("/proc/{}", seen.pid)).exists())
+pub(super) fn living(pid: u32, place: &Place) -> bool {
+    ask(pid, place).is_ok_and(|seen| Path::new(&format!("/proc/{}", seen.pid)).exists())
 }
 
 /// What the balancers of a target show: those that there are, at least one.
 pub fn look(target: &str) -> Result<Vec<Snapshot>, Problem> {
     let places = find(target)?;
-    let asked: Vec<_> = places.iter().map(|(_, place)| ask(&file(place, "socket"))).collect();
+    let asked: Vec<_> = places.iter().map(|(pid, place)| ask(*pid, place)).collect();
     if asked.iter().all(Result::is_err) {
         return asked.into_iter().collect();
     }
@@ -132,7 +151,10 @@ pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
     sockets.retain(|path| path.extension().is_some_and(|end| end == "socket"));
     sockets.sort();
     // Who was killed does not answer; who may not ask, or waits in vain, is told.
-    sockets.iter().filter_map(|socket| asked(socket).transpose()).collect()
+    let answers = sockets.iter().map(|socket| {
+        shown(UnixStream::connect(socket).and_then(|stream| answer(stream, LOOK))).transpose()
+    });
+    answers.flatten().collect()
 }
 
 /// Ends steering: Linux chooses as before. Also where the balancer was killed. At all addresses of
@@ -156,7 +178,7 @@ fn end(pid: u32, place: &Place) -> Result<bool, Problem> {
     let what = format!("cannot detach from {place}");
     let mut times = 0;
     let _lock = loop {
-        match answer(&file(place, "socket"), DETACH) {
+        match answer_of(pid, place, DETACH) {
             Ok(said) if said == DONE => return Ok(true),
             Ok(said) => return Err(Problem::new(what, said, "try again")),
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => {

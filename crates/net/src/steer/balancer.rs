@@ -17,24 +17,30 @@ use rustix::time::{ClockId, clock_gettime};
 use super::asking::{DETACH, DONE, LOOK, READY, file};
 use super::diag::Diag;
 use super::listeners::{
-    Member, Place, Seen, accept, ask, borrow, cpu_ns, family, is_there, see, shares_its_port,
+    Member, Place, Seen, Which, accept, ask, borrow, cpu_ns, family, is_there, see, shares_its_port,
 };
 use super::lock;
+use super::name::is_trusted;
 use super::seen::{Kernel, Moved, Snapshot};
 use super::way::{SOCKETS_MAX, Way, take_away};
-use crate::angel::{Angel, Tuning};
+use crate::angel::{Angel, Evenness, Tuning};
 use crate::groups::{GROUPS, Table};
 use crate::problem::Problem;
 
 /// How often Angel looks.
 const TICK_US: u64 = 100_000;
-/// How often listeners, processes and open connections are looked at; open connections also before
-/// groups move. More rarely where no connection comes: a look takes milliseconds.
+/// The same where no connection has come since the last time, and all are even.
+const IDLE_TICK_US: u64 = 300_000;
+/// How often listeners are looked at; more rarely where no connection comes.
 const LOOK_US: u64 = 1_000_000;
 const IDLE_LOOK_US: u64 = 2_000_000;
 /// How often processes are looked at whose sockets stay the same, and which live: each of their
 /// descriptors is read.
 const PROCESSES_US: u64 = 5_000_000;
+/// How often open connections are counted where a kernel has more than the others and nothing
+/// moves, and where all are even: that takes milliseconds.
+const COUNT_LEANING_US: u64 = 1_000_000;
+const COUNT_EVEN_US: u64 = 5_000_000;
 /// Where no group could move, open connections are counted again after this, and each time after
 /// twice as long, to at most the last.
 const COUNT_AGAIN_US: [u64; 2] = [TICK_US, 800_000];
@@ -70,13 +76,17 @@ struct Balancer {
     /// Who accepts from each of them.
     workers: Vec<Vec<u32>>,
     cpu_seen_ns: HashMap<u32, u64>,
-    /// Connections by group: those that were there before, and those that are open.
+    /// Connections by group: those that the program has seen, those that were there before, and
+    /// those that are open.
+    syns: Vec<u64>,
     before: Vec<u64>,
     open: Vec<u64>,
     began_us: u64,
     ticked_us: u64,
+    tick_at_us: u64,
     looked_us: u64,
     processes_us: u64,
+    counted_us: u64,
     /// Connections that had come at the last look.
     came: u64,
     moves: u64,
@@ -96,7 +106,7 @@ pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     allow_descriptors();
     let place = Place { address: wanted.address, namespace: wanted.namespace };
-    let _lock = lock::of_balancer(&place)?;
+    let (_lock, named) = lock::of_balancer(wanted.pid, &place)?;
     let begun = Balancer::begin(wanted.pid, place.clone(), wanted.tuning);
     let mut balancer = begun.inspect_err(|_| lock::leave(&place))?;
     let socket = file(&balancer.place, "socket");
@@ -116,7 +126,7 @@ pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
             return Err(lock::unusable(&why));
         }
     };
-    balancer.go_on(&door);
+    balancer.go_on(&door, named.as_ref());
     Ok(())
 }
 
@@ -150,9 +160,9 @@ fn now_us() -> u64 {
 
 /// Takes in how many connections have come: those that were there before, and since. (One that is
 /// open may not have been counted, where the program did not steer.)
-fn count(way: &Way, before: &[u64], open: &[u64], table: &mut Table) {
+fn count(syns: &[u64], before: &[u64], open: &[u64], table: &mut Table) {
     for group in 0..GROUPS {
-        let syns = way.syns(group) + before[group];
+        let syns = syns[group] + before[group];
         table.count(group, syns, open[group].min(syns));
     }
 }
@@ -176,12 +186,15 @@ impl Balancer {
             inodes: Vec::new(),
             workers: Vec::new(),
             cpu_seen_ns: HashMap::new(),
+            syns: vec![0; GROUPS],
             before: vec![0; GROUPS],
             open: vec![0; GROUPS],
             began_us: now_us,
             ticked_us: now_us,
+            tick_at_us: now_us + TICK_US,
             looked_us: now_us,
             processes_us: now_us,
+            counted_us: now_us,
             came: 0,
             moves: 0,
             moved: VecDeque::new(),
@@ -197,19 +210,21 @@ impl Balancer {
     }
 
     /// Ticks and answers until somebody detaches or nobody listens.
-    fn go_on(&mut self, door: &UnixListener) {
+    fn go_on(&mut self, door: &UnixListener, named: Option<&UnixListener>) {
+        let doors: Vec<&UnixListener> = named.into_iter().chain([door]).collect();
         loop {
-            let rest_us = (self.ticked_us + TICK_US).saturating_sub(now_us());
+            let rest_us = self.tick_at_us.saturating_sub(now_us());
             let limit = Timespec { tv_sec: 0, tv_nsec: (rest_us * 1000) as i64 };
-            let mut asked = [PollFd::new(door, PollFlags::IN)];
+            let mut asked: Vec<_> =
+                doors.iter().map(|door| PollFd::new(*door, PollFlags::IN)).collect();
             // An interrupted wait is a short one.
-            let _ = poll(&mut asked, Some(&limit));
-            if let Ok((stream, _)) = door.accept()
-                && self.answer(stream)
-            {
+            let is_asked = poll(&mut asked, Some(&limit)).is_ok_and(|ready| ready > 0);
+            let streams = doors.iter().filter(|_| is_asked).filter_map(|door| door.accept().ok());
+            // The file has its rights; a name has none.
+            if streams.filter(|(one, _)| is_trusted(one)).any(|(one, _)| self.answer(one)) {
                 return;
             }
-            if now_us() >= self.ticked_us + TICK_US && !self.tick() {
+            if now_us() >= self.tick_at_us && !self.tick() {
                 self.leave();
                 return;
             }
@@ -259,7 +274,9 @@ impl Balancer {
     /// One look and what follows; whether anybody listens.
     fn tick(&mut self) -> bool {
         let now_us = now_us();
-        let came: u64 = (0..GROUPS).map(|group| self.way.syns(group)).sum();
+        let came_before: u64 = self.syns.iter().sum();
+        self.way.read_syns(&mut self.syns);
+        let came: u64 = self.syns.iter().sum();
         let every_us = if came == self.came { IDLE_LOOK_US } else { LOOK_US };
         if now_us >= self.looked_us + every_us {
             self.looked_us = now_us;
@@ -281,8 +298,19 @@ impl Balancer {
         let cpu = self.cpu(now_us - self.ticked_us);
         self.ticked_us = now_us;
         self.angel.sample(now_us, &cpu);
-        if self.angel.is_uneven() && now_us >= self.count_at_us {
-            self.even_out(now_us);
+        let evenness = self.angel.evenness();
+        let is_idle = came == came_before && evenness == Evenness::Even;
+        self.tick_at_us = now_us + if is_idle { IDLE_TICK_US } else { TICK_US };
+        let count_again_us = match evenness {
+            Evenness::Uneven if now_us >= self.count_at_us => {
+                self.even_out(now_us);
+                return true;
+            }
+            Evenness::Even => COUNT_EVEN_US,
+            Evenness::Leans | Evenness::Uneven => COUNT_LEANING_US,
+        };
+        if now_us >= self.counted_us + count_again_us {
+            self.count_open();
         }
         true
     }
@@ -311,20 +339,18 @@ impl Balancer {
 
     /// Takes in which sockets listen, and who accepts from them.
     fn look_at_listeners(&mut self) -> Result<(), Problem> {
-        let seen = self.look().filter(|seen| !seen.listening.is_empty());
-        let known: Vec<u32> = self.family.iter().map(|member| member.pid).collect();
-        let inodes = seen.as_ref().map_or(Vec::new(), |seen| seen.listening.clone());
-        if let Some(seen) = seen.as_ref().filter(|_| self.knows_who_accepts(&inodes)) {
-            self.open.clone_from(&seen.open);
+        let inodes = self.look(Which::Listening).map_or(Vec::new(), |seen| seen.listening);
+        if !inodes.is_empty() && self.knows_who_accepts(&inodes) {
             return Ok(());
         }
         self.processes_us = now_us();
+        let known: Vec<u32> = self.family.iter().map(|member| member.pid).collect();
         let family = family(&known, &inodes);
-        let Some(seen) = seen.filter(|_| !family.is_empty()) else {
+        if inodes.is_empty() || family.is_empty() {
             self.inodes.clear();
             return Ok(());
-        };
-        (self.open, self.family) = (seen.open, family);
+        }
+        self.family = family;
         if inodes.len() > SOCKETS_MAX {
             // Those left out would get no connection at all.
             self.inodes.clear();
@@ -356,8 +382,8 @@ impl Balancer {
     }
 
     /// The sockets of the place, while anybody listens whom we know.
-    fn look(&self) -> Option<Seen> {
-        let asked = self.diag.as_ref().and_then(|diag| ask(diag, &self.place).ok());
+    fn look(&self, which: Which) -> Option<Seen> {
+        let asked = self.diag.as_ref().and_then(|diag| ask(diag, &self.place, which).ok());
         // The next one where the first has gone.
         let read = || {
             let mut read = self.family.iter().map(|member| see(member.pid, &self.place));
@@ -387,24 +413,26 @@ impl Balancer {
         self.way.live_until(now_ns() + LIFE_NS);
         self.way.steer(&sockets)?;
         self.count_open();
+        self.way.read_syns(&mut self.syns);
         if self.inodes.is_empty() {
             self.before = self.open.clone();
         }
-        count(&self.way, &self.before, &self.open, &mut table);
+        count(&self.syns, &self.before, &self.open, &mut table);
         self.angel = Angel::new(self.tuning, table, listens.len(), now_us());
         self.inodes = listens;
         Ok(())
     }
 
     fn count_open(&mut self) {
-        if let Some(seen) = self.look() {
+        self.counted_us = now_us();
+        if let Some(seen) = self.look(Which::All) {
             self.open = seen.open;
         }
     }
 
     /// What has come, in Angel's table.
     fn tell_angel(&mut self) {
-        count(&self.way, &self.before, &self.open, &mut self.angel.table);
+        count(&self.syns, &self.before, &self.open, &mut self.angel.table);
     }
 
     /// Shares of a CPU of those who accept; who accepts from several sockets counts in parts.
@@ -431,6 +459,7 @@ impl Balancer {
 
     fn seen(&mut self) -> Snapshot {
         self.count_open();
+        self.way.read_syns(&mut self.syns);
         self.tell_angel();
         let looks = self.angel.looks();
         let kernel = |(kernel, look): (usize, &crate::angel::Look)| {

@@ -5,10 +5,9 @@
 //!
 //! Invariant: asked by one thread, an answer at a time.
 
-use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::sockopt::set_socket_timeout;
@@ -16,9 +15,9 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
     sockopt,
 };
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::listeners::Socket;
+use super::namespace::within;
 
 /// `struct nlmsghdr`, `struct inet_diag_req_v2`, `struct inet_diag_msg`.
 const HEADER_BYTES: usize = 16;
@@ -37,7 +36,7 @@ const TCP: u8 = 6;
 /// late packets.
 pub(super) const LISTENS: u8 = 10;
 pub(super) const TIME_WAIT: u8 = 6;
-const STATES: u32 = 0xfff & !(1 << TIME_WAIT);
+pub(super) const STATES: u32 = 0xfff & !(1 << TIME_WAIT);
 /// Room for a part of an answer; Linux fills no more than this.
 const ROOM: usize = 32 << 10;
 const ANSWER_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
@@ -46,20 +45,9 @@ const ANSWER_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
 pub(super) struct Diag(OwnedFd);
 
 impl Diag {
-    /// In the namespace of a process. This thread may have no business in another one meanwhile.
+    /// In the namespace of a process.
     pub(super) fn of(pid: u32) -> io::Result<Diag> {
-        let (own, theirs) = ("/proc/thread-self/ns/net", format!("/proc/{pid}/ns/net"));
-        let socket = match fs::read_link(own)? == fs::read_link(&theirs)? {
-            true => Diag::socket(),
-            false => {
-                let network = Some(LinkNameSpaceType::Network);
-                let (own, theirs) = (File::open(own)?, File::open(theirs)?);
-                move_into_link_name_space(theirs.as_fd(), network)?;
-                let socket = Diag::socket();
-                move_into_link_name_space(own.as_fd(), network)?;
-                socket
-            }
-        }?;
+        let socket = within(pid, Diag::socket)?;
         set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_WITHIN))?;
         Ok(Diag(socket))
     }
@@ -69,9 +57,11 @@ impl Diag {
         Ok(socket_with(family, SocketType::DGRAM, flags, Some(SOCK_DIAG))?)
     }
 
-    /// The sockets of the address's family that have its port.
-    pub(super) fn sockets(&self, address: SocketAddr) -> io::Result<Vec<Socket>> {
-        let request = request(address);
+    /// The sockets of the address's family that have its port, in these states (a bit each). Those
+    /// that listen alone are found in microseconds, all others in milliseconds: Linux looks into
+    /// every bucket of a table that grows with the machine's memory.
+    pub(super) fn sockets(&self, address: SocketAddr, states: u32) -> io::Result<Vec<Socket>> {
+        let request = request(address, states);
         let kernel = SocketAddrNetlink::new(0, 0);
         sendto(&self.0, &request, SendFlags::empty(), &kernel)?;
         let (mut found, mut room) = (Vec::new(), vec![0; ROOM]);
@@ -93,14 +83,14 @@ impl Diag {
     }
 }
 
-fn request(address: SocketAddr) -> [u8; REQUEST_BYTES] {
+fn request(address: SocketAddr, states: u32) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
     let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
     put(0, &(REQUEST_BYTES as u32).to_ne_bytes());
     put(4, &BY_FAMILY.to_ne_bytes());
     put(6, &DUMP.to_ne_bytes());
     put(HEADER_BYTES, &[if address.is_ipv4() { INET } else { INET6 }, TCP]);
-    put(HEADER_BYTES + 4, &STATES.to_ne_bytes());
+    put(HEADER_BYTES + 4, &states.to_ne_bytes());
     put(HEADER_BYTES + 8, &address.port().to_be_bytes());
     bytes
 }
@@ -149,7 +139,7 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let client = TcpStream::connect(address).unwrap();
             let (server, _) = listener.accept().unwrap();
-            let told = diag.sockets(address).unwrap();
+            let told = diag.sockets(address, STATES).unwrap();
             let mut told: Vec<_> = told
                 .iter()
                 .map(|one| (one.local, one.remote_port, one.state, one.inode != 0))
@@ -157,6 +147,8 @@ mod tests {
             told.sort_unstable();
             let port = client.local_addr().unwrap().port();
             assert_eq!(told, [(address, 0, LISTENS, true), (address, port, 1, true)]);
+            let listening = diag.sockets(address, 1 << LISTENS).unwrap();
+            assert_eq!(listening.len(), 1);
             drop((client, server));
         }
     }

@@ -13,13 +13,14 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use husk_abi::Errno;
 use rustix::net::sockopt::socket_reuseport;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::diag::{Diag, LISTENS, TIME_WAIT};
+use super::diag::{Diag, LISTENS, STATES, TIME_WAIT};
 use crate::groups::{GROUPS, group_of};
 use crate::problem::Problem;
 
@@ -41,12 +42,23 @@ impl Place {
         let address = self.address.ip().to_string().replace(':', "_");
         format!("{}-{address}-{}", self.namespace, self.address.port())
     }
+
+    /// What is typed to name it.
+    pub fn typed(&self, pid: u32) -> String {
+        typed(self.namespace, self.address, pid)
+    }
 }
 
 impl Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
     }
+}
+
+/// What is typed to name a place: its address in this network namespace, else a process of it.
+pub(super) fn typed(namespace: u64, address: impl Display, pid: u32) -> String {
+    let own = fs::metadata("/proc/self/ns/net").map_or(0, |own| own.ino());
+    if namespace == own { address.to_string() } else { pid.to_string() }
 }
 
 /// One TCP socket of a namespace.
@@ -125,9 +137,19 @@ pub fn see(pid: u32, place: &Place) -> Seen {
     Seen::of(sockets_in(&pid.to_string(), table), place)
 }
 
+/// Which sockets are asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Those that listen, and no connections.
+    Listening,
+    /// All.
+    All,
+}
+
 /// The same, asked in that namespace.
-pub fn ask(diag: &Diag, place: &Place) -> io::Result<Seen> {
-    Ok(Seen::of(diag.sockets(place.address)?, place))
+pub fn ask(diag: &Diag, place: &Place, which: Which) -> io::Result<Seen> {
+    let states = if which == Which::Listening { 1 << LISTENS } else { STATES };
+    Ok(Seen::of(diag.sockets(place.address, states)?, place))
 }
 
 impl Seen {
@@ -148,15 +170,22 @@ impl Seen {
     }
 }
 
+fn is_forbidden(why: &io::Error) -> bool {
+    why.kind() == io::ErrorKind::PermissionDenied
+}
+
 /// Descriptors of sockets, by inode.
 fn held(pid: u32) -> HashMap<u64, i32> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let socket = |path: &Path| {
-        let name = fs::read_link(path).ok()?.into_os_string().into_string().ok()?;
+    let socket = |name: PathBuf| {
+        let name = name.into_os_string().into_string().ok()?;
         name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
     };
     let number = |entry: &fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    entries.filter_map(|entry| Some((socket(&entry.path())?, number(&entry)?))).collect()
+    // What may not be read of one descriptor may not be read of any.
+    let names = entries.map(|entry| (fs::read_link(entry.path()), entry));
+    let names = names.take_while(|(name, _)| !name.as_ref().is_err_and(is_forbidden));
+    names.filter_map(|(name, entry)| Some((socket(name.ok()?)?, number(&entry)?))).collect()
 }
 
 /// Inodes in the epoll sets of a process. Of its other descriptors, of which there is one for each
@@ -379,6 +408,14 @@ mod tests {
         assert_eq!(address("0100007F"), None);
         assert_eq!(address("7F:0050"), None);
         assert_eq!(address("0100007F:xyz"), None);
+    }
+
+    #[test]
+    fn a_place_is_named_by_its_address_here_and_by_a_process_elsewhere() {
+        let address = "127.0.0.1:80".parse().unwrap();
+        let here = Place { address, namespace: namespace(std::process::id()) };
+        let elsewhere = Place { address, namespace: here.namespace + 1 };
+        assert_eq!((&*here.typed(7), &*elsewhere.typed(7)), ("127.0.0.1:80", "7"));
     }
 
     #[test]

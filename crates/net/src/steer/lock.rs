@@ -1,10 +1,12 @@
 //! One at a time at each place: the balancer as long as it lives, or who cleans up after one.
 //!
-//! Its file goes with it: where it has gone when it is locked, another one is made.
+//! Its file goes with it: where it has gone when it is locked, another one is made. Balancers with
+//! another /run have other files, but the same name (`name`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::asking::{STATE, file, living};
 use super::listeners::Place;
+use super::name::{self, Taken};
 use crate::problem::Problem;
 
 /// A lock's file goes with whoever ends: so many may do so meanwhile.
@@ -50,18 +53,28 @@ fn attempt(path: &Path) -> io::Result<Option<File>> {
     Ok(there.then_some(lock))
 }
 
-/// A new balancer's. It waits for one whose server has ended, and which has not seen that yet.
-pub(super) fn of_balancer(place: &Place) -> Result<File, Problem> {
+/// A new balancer's, and its name, where it can have one. It waits for one whose server has ended,
+/// and which has not seen that yet.
+pub(super) fn of_balancer(
+    pid: u32,
+    place: &Place,
+) -> Result<(File, Option<UnixListener>), Problem> {
     let mut times = 0;
     loop {
         if let Some(lock) = take(place)? {
-            return Ok(lock);
+            match name::take(pid, place) {
+                Taken::Own(door) => return Ok((lock, Some(door))),
+                Taken::None => return Ok((lock, None)),
+                // One with another /run has no business with this one.
+                Taken::Others => leave(place),
+            }
         }
-        if living(place) || !pause(&mut times) {
+        if living(pid, place) || !pause(&mut times) {
             break;
         }
     }
-    let remedy = format!("`husk net detach {place}` ends that, `husk net top` shows it");
+    let target = place.typed(pid);
+    let remedy = format!("`husk net detach {target}` ends that, `husk net stat {target}` shows it");
     Err(Problem::new(format!("cannot attach to {place}"), "it is steered already", remedy))
 }
 

@@ -5,7 +5,7 @@
 //!                                 │ listeners: whose sockets, who waits for them   (/proc, pidfd)
 //!                                 │ way: program and table of sockets              (eBPF)
 //!                                 │ every 100 ms: SYNs, CPU ─► Angel ─► a store per move
-//!   husk net top, detach ──asks──►│ /run/husk-net/KEY.socket
+//!   husk net top, detach ──asks──►│ /run/husk-net/KEY.socket, or its name (`name`)
 //! ```
 //!
 //! Invariants
@@ -13,7 +13,7 @@
 //!    so that a listener that the server closes is closed.
 //! 2. The program steers only for two seconds after the balancer's last sign of life, and then
 //!    leaves the choice to Linux, as before: also when the balancer is killed.
-//! 3. One balancer for each address: it holds a lock as long as it lives.
+//! 3. One balancer for each address: it holds a lock and a name as long as it lives.
 
 mod asking;
 mod balancer;
@@ -21,6 +21,8 @@ pub mod check;
 mod diag;
 mod listeners;
 mod lock;
+mod name;
+mod namespace;
 mod numbers;
 mod program;
 mod seen;

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use super::listeners::typed;
+
 /// A server that is steered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -69,6 +71,11 @@ pub struct Kernel {
 pub const COLUMNS: &str = "kernel      pid  groups    SYN/s     open  CPU %   load";
 
 impl Snapshot {
+    /// What is typed to name it: its address in this network namespace, else a process of it.
+    pub fn typed(&self) -> String {
+        typed(self.namespace, &self.address, self.pid)
+    }
+
     /// One line.
     pub fn line(&self) -> String {
         let Snapshot { address, pid, balancer, seconds, connections, moves, .. } = self;

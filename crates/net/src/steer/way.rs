@@ -73,9 +73,10 @@ impl Way {
         self.steering.kernels[group].store(kernel as u16, Relaxed);
     }
 
-    /// Connections of a group that have come since the program was loaded.
-    pub fn syns(&self, group: usize) -> u64 {
-        self.steering.syns[group].load(Relaxed)
+    /// Connections of each group that have come since the program was loaded.
+    pub fn read_syns(&self, into: &mut [u64]) {
+        let steering = &*self.steering;
+        into.iter_mut().zip(&steering.syns).for_each(|(to, syns)| *to = syns.load(Relaxed));
     }
 }
 

@@ -12,6 +12,8 @@ use crate::problem::Problem;
 pub trait Host {
     /// Its name, as typed.
     fn interface(&self) -> &str;
+    /// A number of its network namespace that no later one gets; 0: Linux has none.
+    fn namespace(&self) -> u64;
     /// What it has.
     fn device(&self) -> Result<Device, Problem>;
     /// Goes on with the interface of this number, whatever it is called by now; whether there is.
@@ -31,6 +33,9 @@ pub trait Host {
 /// What `tune` is about to change.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
+    /// Another one may be found by the same name later.
+    #[serde(default)]
+    namespace: u64,
     index: u32,
     changes: Vec<Change>,
 }
@@ -51,7 +56,7 @@ pub fn dry_run(host: &impl Host, options: &Options) -> Result<Report, Problem> {
 /// Tunes.
 pub fn tune(host: &mut impl Host, options: &Options) -> Result<Report, Problem> {
     let interface = host.interface().to_owned();
-    if host.recall()?.is_some() {
+    if recalled(host)?.is_some() {
         let why = "it is tuned already, or an earlier run was killed";
         let remedy = format!("`husk net untune {interface}` sets it back");
         return Err(Problem::new(format!("cannot tune {interface}"), why, remedy));
@@ -60,7 +65,7 @@ pub fn tune(host: &mut impl Host, options: &Options) -> Result<Report, Problem> 
     if changes.is_empty() {
         return Ok(Report { interface, rows });
     }
-    let record = Record { index, changes };
+    let record = Record { namespace: host.namespace(), index, changes };
     host.record(&serde_json::to_string(&record).expect("plain data"))?;
     for change in &record.changes {
         let Err(errno) = put(host, change) else { continue };
@@ -77,6 +82,16 @@ pub fn tune(host: &mut impl Host, options: &Options) -> Result<Report, Problem> 
         host.forget()?;
     }
     Ok(Report { interface, rows })
+}
+
+/// The record of this interface. One of a namespace that has gone is none: its values went too.
+fn recalled(host: &impl Host) -> Result<Option<Record>, Problem> {
+    let Some(text) = host.recall()? else { return Ok(None) };
+    let record: Record = serde_json::from_str(&text).map_err(|why| {
+        let what = format!("cannot set {} back", host.interface());
+        Problem::new(what, format!("its record is not readable: {why}"), "set it by hand")
+    })?;
+    Ok((record.namespace == host.namespace()).then_some(record))
 }
 
 /// Sets one value; one that Linux takes without an error, but not as it is, is set back.
@@ -125,13 +140,10 @@ fn survey(host: &impl Host, options: &Options) -> Result<(u32, Vec<Row>, Vec<Cha
 pub fn untune(host: &mut impl Host) -> Result<Report, Problem> {
     let interface = host.interface().to_owned();
     let what = format!("cannot set {interface} back");
-    let Some(text) = host.recall()? else {
+    let Some(record) = recalled(host)? else {
         let remedy = "tune with `husk net tune` first; only root sees what root has tuned";
         return Err(Problem::new(what, "it is not tuned", remedy));
     };
-    let record: Record = serde_json::from_str(&text).map_err(|why| {
-        Problem::new(&what, format!("its record is not readable: {why}"), "set it by hand")
-    })?;
     let there = host.find(record.index);
     let mut rows = Vec::new();
     for change in record.changes.iter().rev() {
@@ -341,6 +353,19 @@ mod tests {
         assert_eq!(outcomes(&report, Outcome::Set), 2, "{report:?}");
         assert_eq!(host.get(Setting::BusyPoll).unwrap(), "0");
         assert_eq!(host.recall().unwrap(), None);
+    }
+
+    #[test]
+    fn the_record_of_a_namespace_that_has_gone_is_nobodys() {
+        let mut host = Fake::new();
+        tune(&mut host, &all()).unwrap();
+        let tuned = host.values();
+        host.enter_another_namespace();
+        assert!(untune(&mut host).unwrap_err().why.contains("not tuned"));
+        assert_eq!(host.values(), tuned, "they are this interface's own");
+        host.set(Setting::Gro, "0").unwrap();
+        assert_eq!(outcomes(&tune(&mut host, &all()).unwrap(), Outcome::Set), 1);
+        assert_eq!(outcomes(&untune(&mut host).unwrap(), Outcome::Set), 1);
     }
 
     #[test]

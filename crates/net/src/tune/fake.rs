@@ -19,6 +19,7 @@ pub struct Fake {
     refused: BTreeMap<String, (bool, Errno)>,
     record: Option<String>,
     there: bool,
+    namespace: u64,
     /// Changes until the crash.
     steps: Option<usize>,
 }
@@ -44,7 +45,14 @@ impl Fake {
             (Setting::BusyPoll, "0"),
         ];
         let values = values.map(|(setting, value)| (key(setting), value.to_owned())).into();
-        Fake { values, refused: BTreeMap::new(), record: None, there: true, steps: None }
+        Fake {
+            values,
+            refused: BTreeMap::new(),
+            record: None,
+            there: true,
+            namespace: 1,
+            steps: None,
+        }
     }
 
     pub fn values(&self) -> BTreeMap<String, String> {
@@ -64,6 +72,11 @@ impl Fake {
     /// The interface goes.
     pub fn lose(&mut self) {
         self.there = false;
+    }
+
+    /// Another one, in which an interface of this name and number is as this one is.
+    pub fn enter_another_namespace(&mut self) {
+        self.namespace += 1;
     }
 
     fn step(&mut self) {
@@ -93,6 +106,10 @@ pub fn crashes_at(host: &mut Fake, step: usize, work: impl FnOnce(&mut Fake)) ->
 impl Host for Fake {
     fn interface(&self) -> &str {
         "fake0"
+    }
+
+    fn namespace(&self) -> u64 {
+        self.namespace
     }
 
     fn device(&self) -> Result<Device, Problem> {

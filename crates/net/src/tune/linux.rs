@@ -173,6 +173,10 @@ impl Host for Linux {
         &self.typed
     }
 
+    fn namespace(&self) -> u64 {
+        interface::namespace_cookie(self.socket.as_raw_fd()).unwrap_or_default()
+    }
+
     fn device(&self) -> Result<Device, Problem> {
         let what = format!("cannot tune {}", self.name);
         let Some(index) = self.index() else {
