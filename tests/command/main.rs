@@ -9,6 +9,7 @@ mod memory;
 mod net;
 mod node_deaths;
 mod node_locks;
+mod node_maps;
 mod nodes;
 mod passed;
 mod volume;

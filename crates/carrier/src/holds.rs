@@ -1,10 +1,12 @@
 //! Who serves other nodes keeps files open for them, whoever serves them next.
 
 use husk_kernel::descriptor::holds;
+use husk_kernel::process::pins;
 use husk_proto::lock::{Mode, Range};
 use husk_proto::{Files, Inode, Result};
 
 pub use husk_kernel::descriptor::holds::Hold;
+pub use husk_kernel::lock::By;
 
 use crate::Direct;
 
@@ -34,13 +36,18 @@ impl Direct {
     pub fn lock_held(
         &mut self,
         (hold, node): (u64, u16),
-        is_flock: bool,
+        by: By,
         inode: Inode,
         range: Range,
         mode: Mode,
     ) -> Result<Option<u32>> {
         let fits = |hold: &Hold| hold.node == node;
-        holds::lock(&self.kernel, (hold, &fits), is_flock, inode, range, mode)
+        holds::lock(&self.kernel, (hold, &fits), by, inode, range, mode)
+    }
+
+    /// Whether a program of this node has mapped a file to write to it.
+    pub fn is_mapped_to_write(&mut self, inode: Inode) -> Result<bool> {
+        pins::is_written(&self.kernel, inode)
     }
 
     /// The same for the POSIX locks of a table of another node, of which `pid` asks.

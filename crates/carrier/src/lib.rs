@@ -36,7 +36,7 @@ pub use answers::{ANSWERED, Asked, Changes, made};
 pub use counts::{Counts, Seat};
 pub use far::{AT_END, NOW_S, Onlooker};
 #[cfg(feature = "answers")]
-pub use holds::Hold;
+pub use holds::{By, Hold};
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
 pub use husk_kernel::image::Directories;
 pub use husk_region::{

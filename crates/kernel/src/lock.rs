@@ -29,6 +29,8 @@ const MODE: u32 = 5;
 const POSIX: u32 = 1;
 const OFD: u32 = 2;
 const FLOCK: u32 = 3;
+/// A mapping that is written through on another node: in the way of such mappings alone.
+const MAPPING: u32 = 4;
 
 /// Locks of the same owner taken apart in one transaction.
 const CARVE_MAX: u32 = 8;
@@ -57,16 +59,32 @@ pub fn elsewhere(node: u16, files: u32) -> Holder {
     Holder { kind: POSIX, id: ELSEWHERE | u64::from(node) << 32 | u64::from(files) }
 }
 
-/// The holder of a description's locks: OFD, or of `flock`.
-pub fn of_description(description: u32, is_flock: bool) -> Holder {
-    Holder { kind: if is_flock { FLOCK } else { OFD }, id: description.into() }
+/// What a description has locks by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// `fcntl` for open-file descriptions.
+    Ofd,
+    /// `flock`.
+    Flock,
+    /// A mapping on another node.
+    Mapping,
+}
+
+/// The holder of a description's locks.
+pub fn of_description(description: u32, by: By) -> Holder {
+    let kind = match by {
+        By::Ofd => OFD,
+        By::Flock => FLOCK,
+        By::Mapping => MAPPING,
+    };
+    Holder { kind, id: description.into() }
 }
 
 fn holder(kernel: &Kernel, owner: Owner) -> Holder {
     match owner {
         Owner::Process => posix(process::files(kernel)),
-        Owner::Description(description) => of_description(description.0, false),
-        Owner::Flock(description) => of_description(description.0, true),
+        Owner::Description(description) => of_description(description.0, By::Ofd),
+        Owner::Flock(description) => of_description(description.0, By::Flock),
     }
 }
 
@@ -115,7 +133,8 @@ fn conflicts(
     mode: Mode,
 ) -> impl Iterator<Item = Line> {
     lines(region, inode).filter(move |held| {
-        let same_family = (held.holder.kind == FLOCK) == (who.kind == FLOCK);
+        let family = |holder: Holder| holder.kind.max(OFD);
+        let same_family = family(held.holder) == family(who);
         let against = held.exclusive || mode == Mode::Exclusive;
         held.holder != who && same_family && against && overlap(&held.range, range)
     })
@@ -388,8 +407,8 @@ pub(crate) fn drop_description(txn: &mut Txn<'_>, inode: Cell, description: u32)
         return Ok(());
     }
     let all = Range { start: 0, end: u64::MAX };
-    for is_flock in [false, true] {
-        let who = of_description(description, is_flock);
+    for by in [By::Ofd, By::Flock, By::Mapping] {
+        let who = of_description(description, by);
         carve(txn, inode, who, all, Mode::Unlock, &mut all.clone())?;
     }
     Ok(())
@@ -397,7 +416,13 @@ pub(crate) fn drop_description(txn: &mut Txn<'_>, inode: Cell, description: u32)
 
 /// Takes the OFD locks of a description away before it is closed for the last time.
 pub(crate) fn drop_many(kernel: &Kernel, inode: u32, description: u32) -> Result<()> {
-    drop_owner(kernel, inode, of_description(description, false))
+    drop_owner(kernel, inode, of_description(description, By::Ofd))
+}
+
+/// Whether a program on another node has mapped an inode to write to it. The inode is locked.
+pub(crate) fn is_mapped_elsewhere(region: &Region, inode: Cell) -> bool {
+    high(region.load(inode.word(ino::ORIGIN))) != 0
+        && lines(region, inode).any(|held| held.holder.kind == MAPPING)
 }
 
 /// Whether somebody has a lock of an inode.

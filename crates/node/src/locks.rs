@@ -3,6 +3,7 @@
 //! ```text
 //!   flock, OFD   the lock is that of the description here, which a hold keeps open
 //!   POSIX        the lock is that of a descriptor table of that node, by its number
+//!   mapping      one hold may map the file to write to it, while nobody does at home
 //! ```
 //!
 //! Nobody waits here: who is to wait is told the word that the holder wakes, and asks again.
@@ -13,6 +14,7 @@
 //! 2. Those of a hold end with it. Those of a table are given back by its process, by who cleans up
 //!    after that, or when the node is dead (`bury`).
 
+use husk_carrier::By;
 use husk_proto::lock::{Mode, Range};
 use husk_proto::{Errno, Inode};
 use husk_wire::record::{LockBy, LockMode, Object, Range as Bytes};
@@ -68,11 +70,12 @@ impl Agent {
     ) -> Result<Option<u32>, Failure> {
         let (inode, range) = (inode(object).map_err(failure)?, range(bytes)?);
         let node = header.source;
-        let is_flock = by == LockBy::Flock;
         let blocked = match by {
-            LockBy::Description | LockBy::Flock => {
-                self.direct().lock_held((owner, node), is_flock, inode, range, mode)
+            LockBy::Description => {
+                self.direct().lock_held((owner, node), By::Ofd, inode, range, mode)
             }
+            LockBy::Flock => self.direct().lock_held((owner, node), By::Flock, inode, range, mode),
+            LockBy::Mapping => self.lock_to_map((owner, node), inode, range, mode),
             LockBy::Process => {
                 let files = u32::try_from(owner).map_err(|_| failure(Errno::EINVAL))?;
                 let whose = (node, files, header.behalf);
@@ -89,6 +92,24 @@ impl Agent {
             return Err(Failure::Fenced);
         }
         blocked.map_err(failure)
+    }
+
+    /// Lets a program of another node alone write to a file by a mapping, if nobody here does. Who
+    /// wants to from now on finds the lock.
+    fn lock_to_map(
+        &mut self,
+        whose: (u64, u16),
+        inode: Inode,
+        range: Range,
+        mode: Mode,
+    ) -> Result<Option<u32>, Errno> {
+        let direct = self.direct();
+        let blocked = direct.lock_held(whose, By::Mapping, inode, range, mode)?;
+        if blocked.is_some() || mode == Mode::Unlock || !direct.is_mapped_to_write(inode)? {
+            return Ok(blocked);
+        }
+        direct.lock_held(whose, By::Mapping, inode, range, Mode::Unlock)?;
+        Ok(Some(0))
     }
 
     /// Nobody has taken the answer to the request of now: what it has locked is let go of.

@@ -358,6 +358,9 @@ choices! {
         Description = "description",
         /// The same, by `flock`: apart from the other two.
         Flock = "flock",
+        /// A mapping's that is written through, by the hold on its file: in the way of others such,
+        /// and of nothing else.
+        Mapping = "mapping",
     }
     /// What is done with extended attributes.
     AttributeCall {

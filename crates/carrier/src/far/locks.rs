@@ -8,7 +8,7 @@
 //! ```
 
 use husk_kernel::descriptor::open;
-use husk_kernel::lock;
+use husk_kernel::lock::{self, By};
 use husk_proto::lock::{Held, Mode, Outcome, Owner, Range};
 use husk_proto::{Description, Errno, Files, Inode, Result, Shortcuts as _};
 use husk_wire::record::{LockBy, LockMode, Range as Bytes};
@@ -102,7 +102,8 @@ impl Direct {
                     (LockBy::Process, files) => lock::elsewhere(node, files as u32),
                     (by, hold) => {
                         let held = open::held_by_record(home, hold as u32);
-                        lock::of_description(held.ok_or(Errno::EAGAIN)?, by == LockBy::Flock)
+                        let by = if by == LockBy::Flock { By::Flock } else { By::Ofd };
+                        lock::of_description(held.ok_or(Errno::EAGAIN)?, by)
                     }
                 };
                 lock::test_as(home, who, there(inode), range, mode)

@@ -14,8 +14,8 @@
 //! Invariants
 //! 1. No copy of a name, of attributes or of bytes outlives the call that asked for it, so none is
 //!    ever stale: the home is asked each time, or looked at where that is on this host (`home`).
-//!    Two copies are made for good, as on one node:
-//!    descriptors of unmodified host files, and what memory maps.
+//!    Two copies are made for good: descriptors of unmodified host files, as on one node, and what
+//!    memory maps (`mapped`).
 //! 2. A change has happened at home when its call returns; the home decides it in one transaction.
 //! 3. When no answer comes because the agent was killed, the request is sent again, as such
 //!    (`Header::again`). A change is made once: the home keeps its answer until then. Who carries
@@ -26,6 +26,7 @@
 mod bytes;
 mod home;
 mod locks;
+mod mapped;
 mod names;
 mod onlooker;
 pub(crate) mod operations;

@@ -375,6 +375,7 @@ impl Direct {
                 me.far_drop_locks(files, own);
             }
         });
+        let mapped = self.far_save_all();
         let (mut few, mut room) = ([[0; 2]; GIVEN_MAX], None);
         if count > GIVEN_MAX {
             // Without memory for them, what is above the first is kept until this node ends.
@@ -389,6 +390,7 @@ impl Direct {
             }
         });
         step(self);
+        self.far_unmapped(&mapped);
         let mut gone = [0; GIVEN_MAX];
         for some in held[..known].chunks(GIVEN_MAX) {
             for (gone, &[own, hold]) in gone.iter_mut().zip(some) {

@@ -123,10 +123,13 @@ pub(crate) fn mappable(
     writes: bool,
 ) -> Result<Inode> {
     match is_far(inode) {
-        true if writes => Err(Errno::ENODEV),
-        true => me.far_copy(inode, offset, length),
+        true => me.far_mappable(inode, (offset, length), writes),
         false => Ok(inode),
     }
+}
+
+pub(crate) fn save_mapped(me: &mut Direct, inode: Inode) -> Result<()> {
+    if me.is_away { me.far_save_mapped(inode) } else { Ok(()) }
 }
 
 pub(crate) fn own_elsewhere(me: &mut Direct, inode: Inode, keep: u64) -> Result<()> {

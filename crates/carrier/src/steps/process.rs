@@ -96,5 +96,8 @@ pub(crate) fn set_program(me: &mut Direct, inode: Option<Inode>) -> Result<Optio
 
 #[inline]
 pub(crate) fn unpin(me: &mut Direct, inode: Inode) {
+    if me.is_away {
+        return me.far_unpin(inode);
+    }
     let _ = husk_kernel::process::pins::unpin(&me.kernel, inode);
 }

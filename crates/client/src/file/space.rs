@@ -135,9 +135,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(Verdict::Pass)
     }
 
-    /// `msync`: what a process has stored in a mapping of a file of a volume.
+    /// `msync`: what a process has stored in a mapping of a file of a volume, or of another node.
     #[cold]
     pub(crate) fn msync(&mut self, c: &Call) -> Answer {
+        if let Some((inode, _)) = self.host.mapped(c.args[0]) {
+            self.services.save_mapped(inode)?;
+        }
         if !self.services.has_volumes() || c.args[2] as u32 & MS_SYNC == 0 {
             return Ok(Verdict::Pass);
         }

@@ -127,7 +127,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             other => other?,
         };
-        let may_write = mapping.may_write && !shared;
+        let may_write = mapping.may_write && (writes || !shared);
         let mapped = self.map_inode(copy, Mapping { may_write, ..mapping }, fill);
         self.services.unpin(copy);
         mapped

@@ -22,8 +22,9 @@ use husk_region::observe::kill;
 use husk_region::{RECORD, Region, Txn};
 
 use crate::descriptor::open::{self, HELD as TARGET, TAG};
+use crate::lock::{self, By};
 use crate::state::{fd_table, high, low, pair, tag};
-use crate::{Kernel, lock, no_room};
+use crate::{Kernel, no_room};
 
 const ASKER: u32 = 2;
 const PROCESS: u32 = 4;
@@ -119,14 +120,14 @@ pub fn end(kernel: &Kernel, hold: u64, fits: impl Fn(&Hold) -> bool) -> Result<b
 pub fn lock(
     kernel: &Kernel,
     (hold, fits): (u64, &dyn Fn(&Hold) -> bool),
-    is_flock: bool,
+    by: By,
     inode: Inode,
     range: Range,
     mode: Mode,
 ) -> Result<Option<u32>> {
     let number = record(kernel, hold).ok_or(Errno::EBADF)?;
     let pid = match at(&kernel.session.region, number) {
-        Some((held, _)) if is_flock => held.process,
+        Some((held, _)) if by != By::Ofd => held.process,
         _ => u32::MAX,
     };
     lock::lock_of_another(kernel, inode, range, mode, pid, &|txn| {
@@ -134,7 +135,7 @@ pub fn lock(
         if open::inode(txn.region, description) != inode {
             return Err(Errno::EBADF);
         }
-        Ok(lock::of_description(description, is_flock))
+        Ok(lock::of_description(description, by))
     })
 }
 

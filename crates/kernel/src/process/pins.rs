@@ -18,7 +18,7 @@ use crate::state::hold;
 use crate::state::process::{PINS, record};
 use crate::state::text;
 use crate::state::{high, ino, live, low, pair, tag};
-use crate::{Kernel, no_room};
+use crate::{Kernel, lock, no_room};
 
 /// Some mapping of the process may be written through.
 const WRITES: u32 = 1;
@@ -77,8 +77,52 @@ pub fn pin_writes(kernel: &Kernel, inode: Inode) -> Result<()> {
         let process = record(txn.region, kernel.process);
         txn.lock(process)?;
         hold::lock_to_hold(txn, inode)?;
+        if lock::is_mapped_elsewhere(txn.region, txn.region.map.object(INODE, inode.number)) {
+            return Err(Errno::ENODEV);
+        }
         mark_writes(txn, process, inode.number)
     })
+}
+
+/// Some of the inodes that the process has pinned, from the one with this place on; how many.
+pub fn pinned(kernel: &Kernel, from: usize, out: &mut [Inode]) -> Result<usize> {
+    kernel.run(|txn| {
+        let process = record(txn.region, kernel.process);
+        txn.lock(process)?;
+        let (mut place, mut count) = (0, 0);
+        let mut line = low(txn.get(process.word(PINS)));
+        while line != 0 && count < out.len() {
+            let cell = txn.region.map.object(LINE, line);
+            if place >= from {
+                let number = low(txn.get(cell.word(2)));
+                let ident = txn.region.load(txn.region.map.object(INODE, number).word(ino::IDENT));
+                out[count] = Inode { number, generation: high(ident) };
+                count += 1;
+            }
+            place += 1;
+            line = low(txn.get(cell.word(1)));
+        }
+        Ok(count)
+    })
+}
+
+/// Whether some process has mapped a file to write to it.
+#[cfg(feature = "answers")]
+pub fn is_written(kernel: &Kernel, inode: Inode) -> Result<bool> {
+    let region = &kernel.session.region;
+    let maps = |number: &u32| region.load(record(region, *number).word(PINS)) != 0;
+    for number in (1..crate::state::process::PROCESSES_MAX).filter(maps) {
+        let found = kernel.run(|txn| {
+            let process = record(txn.region, number);
+            txn.lock(process)?;
+            let (_, line) = find(txn, process, inode.number);
+            Ok(line != 0 && writes(txn.region, line))
+        })?;
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The process may write to what it has pinned; both are locked.

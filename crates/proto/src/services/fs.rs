@@ -654,10 +654,15 @@ Fs in fs, operations {
 
     /// What memory maps of an inode: itself; where another node is its home a copy of these bytes,
     /// at their place, with a pin of the calling process. `ENODEV` there for a mapping that writes
-    /// to the file.
+    /// to the file while another program has one.
     mappable = - {
         inode: Inode, offset: u64, length: u64, writes: bool,
     } -> Result<Inode> = Ok(inode),
+        by carrier;
+
+    /// What programs of this node have stored in a mapping of a file that another node is the home
+    /// of is written there; `inode` is what is mapped.
+    save_mapped = - { inode: Inode } -> Result<()> = Ok(()),
         by carrier;
 
     /// Has its home make the first `keep` bytes of a host-backed file its own.

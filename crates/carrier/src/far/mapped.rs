@@ -1,0 +1,298 @@
+//! Memory that programs here map to files of the home. What only reads has a copy of its own. What
+//! is written to has one copy for each process and those it has forked, which is brought home by
+//! `msync`, when it is mapped no more, and when who has mapped it ends, however that is.
+//!
+//! ```text
+//!   a copy to write to    0 .. SIZE_MAX      the bytes, as the mapping has them
+//!                         HEAD               the hold that keeps it open at home, bytes copied
+//!                         BEFORE ..          the bytes as they were when they were copied or saved
+//! ```
+//!
+//! It is a file without a name, whose owner and group are number and generation of the inode at
+//! home, as of a stand-in, and whose mode says what it is.
+//!
+//! Invariants
+//! 1. Only one copy is there of a file on all nodes, and no such mapping at home: the home gives a
+//!    lock for it to the hold (`LockBy::Mapping`). Others get `ENODEV`.
+//! 2. Pages that the program has not changed are not written: what others have written to them
+//!    meanwhile stays.
+
+use husk_abi::sys::general::O_RDWR;
+use husk_kernel::fs::{attributes, walk};
+use husk_kernel::process::pins;
+use husk_proto::fs::{Change, Fs as _, SetBits};
+use husk_proto::{Credentials, Errno, Inode, Result};
+use husk_wire::record::{Access, LockBy, LockMode, Range};
+use husk_wire::{AFAR, message, request};
+
+use super::{FAR, Room, SHORT, caller, object};
+use crate::Direct;
+
+/// Where the parts of a copy begin; files have at most so many bytes here.
+const SIZE_MAX: u64 = 1 << 41;
+const HEAD: u64 = SIZE_MAX;
+const BEFORE: u64 = 1 << 42;
+/// What a copy to be written to is known by.
+const MODE: u32 = 0o602;
+/// Bytes that are compared at once.
+const PIECE: usize = 64 << 10;
+const PAGE: usize = 4096;
+/// Copies of a process whose holds are given back at its end; others stay until its node ends.
+const COPIES_MAX: usize = 32;
+
+/// Copies, and their holds at home.
+pub(super) struct Copies {
+    all: [(Inode, u64); COPIES_MAX],
+    count: usize,
+}
+
+fn anybody() -> Credentials<'static> {
+    Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None }
+}
+
+impl Direct {
+    /// What memory here maps of a far inode; pinned.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_mappable(
+        &mut self,
+        inode: Inode,
+        (offset, length): (u64, u64),
+        writes: bool,
+    ) -> Result<Inode> {
+        let known = self.copy_of(inode);
+        if !writes && known.is_none() {
+            return self.far_copy(inode, offset, length);
+        }
+        if self.node() >= AFAR {
+            return Err(Errno::ENODEV);
+        }
+        if let Some(copy) = known {
+            pins::pin(&self.kernel, copy)?;
+            return self.copied(inode, copy);
+        }
+        let hold = self.hold_to_map(inode)?;
+        let copy = self.new_copy(inode, hold).inspect_err(|_| self.far_give_back(&[hold]))?;
+        self.copied(inode, copy)
+    }
+
+    /// The copy that this process has mapped to write to it.
+    fn copy_of(&mut self, inode: Inode) -> Option<Inode> {
+        let is_its =
+            |me: &Direct, own| me.is_copy(own) && me.home_of(own).is_ok_and(|home| home == inode);
+        let mut found = None;
+        self.each_pinned(&mut |me, own| {
+            if found.is_none() && is_its(me, own) {
+                found = Some(own);
+            }
+        });
+        found
+    }
+
+    fn each_pinned(&mut self, emit: &mut dyn FnMut(&mut Direct, Inode)) {
+        let (mut from, mut some) = (0, [Inode { number: 0, generation: 0 }; COPIES_MAX]);
+        while let Ok(count @ 1..) = pins::pinned(&self.kernel, from, &mut some) {
+            some[..count].iter().for_each(|own| emit(self, *own));
+            from += count;
+        }
+    }
+
+    fn is_copy(&self, own: Inode) -> bool {
+        walk::step(&self.kernel, own).is_ok_and(|step| step.mode == MODE)
+    }
+
+    /// Opens a file at home for one mapping that is written through.
+    fn hold_to_map(&mut self, inode: Inode) -> Result<u64> {
+        self.far_forget();
+        let (object, leaves, access) = (object(inode), self.leaves(), Access::Both);
+        let asked =
+            request::Open { object, flags: O_RDWR, access, leaves, caller: caller(&anybody())? };
+        let mut incoming = [0; 1024];
+        let said = self.ask::<message::Open>(&asked, &mut [0; SHORT], &mut incoming)?;
+        let hold = said.grant.map(|grant| grant.number).ok_or(Errno::ENODEV)?;
+        let (range, mode) = (Range { start: 0, length: 0 }, LockMode::Exclusive);
+        let by = LockBy::Mapping;
+        let asked = request::Lock { object, owner: hold, range, mode, waits: false, by };
+        let said = self.ask::<message::Lock>(&asked, &mut [0; 128], &mut [0; 128]);
+        match said.map(|said| said.is_granted) {
+            Ok(true) => Ok(hold),
+            other => {
+                self.far_give_back(&[hold]);
+                Err(other.err().unwrap_or(Errno::ENODEV))
+            }
+        }
+    }
+
+    /// An empty copy, pinned.
+    fn new_copy(&mut self, inode: Inode, hold: u64) -> Result<Inode> {
+        let who = Credentials { uid: inode.number & !FAR, gid: inode.generation, ..anybody() };
+        let copy = self.nameless(&who, MODE)?;
+        let change = Change { mode: Some(MODE), ..Change::default() };
+        let made = attributes::change(&self.kernel, &who, copy, change, self.now());
+        match made.and_then(|()| self.note(copy, hold, 0)) {
+            Ok(()) => Ok(copy),
+            Err(errno) => {
+                let _ = pins::unpin(&self.kernel, copy);
+                Err(errno)
+            }
+        }
+    }
+
+    fn note(&mut self, copy: Inode, hold: u64, copied: u64) -> Result<()> {
+        let words = [hold, copied].map(u64::to_le_bytes);
+        self.write_whole(copy, HEAD, words.as_flattened())
+    }
+
+    /// The hold of a copy at home, and how many bytes were copied.
+    fn noted(&mut self, copy: Inode) -> Result<(u64, u64)> {
+        let mut bytes = [0; 16];
+        self.read_at(copy, HEAD, &mut bytes)?;
+        let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[at + byte]));
+        Ok((word(0), word(8)))
+    }
+
+    /// `copy` with all bytes that there are at home. Where that fails it is pinned once less.
+    fn copied(&mut self, inode: Inode, copy: Inode) -> Result<Inode> {
+        self.copy_more(inode, copy).inspect_err(|_| self.far_unpin(copy))?;
+        Ok(copy)
+    }
+
+    fn copy_more(&mut self, inode: Inode, copy: Inode) -> Result<()> {
+        let size = self.far_look(inode, None, None)?.0.size;
+        if size > SIZE_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let (hold, mut at) = self.noted(copy)?;
+        let mut room = Room::of(PIECE)?;
+        while at < size {
+            let most = (size - at).min(PIECE as u64) as usize;
+            let count = self.read_at(inode, at, &mut room.bytes()[..most])?;
+            if count == 0 {
+                break;
+            }
+            // Holes stay holes.
+            for (page, bytes) in (0..).zip(room.bytes()[..count].chunks(PAGE)) {
+                if bytes.iter().any(|byte| *byte != 0) {
+                    let place = at + page * PAGE as u64;
+                    self.write_whole(copy, place, bytes)?;
+                    self.write_whole(copy, BEFORE + place, bytes)?;
+                }
+            }
+            at += count as u64;
+        }
+        self.note(copy, hold, at)
+    }
+
+    fn write_whole(&mut self, inode: Inode, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.write_at(inode, offset + done as u64, &bytes[done..])? {
+                0 => return Err(Errno::ENOSPC),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// `Fs::save_mapped`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_save_mapped(&mut self, copy: Inode) -> Result<()> {
+        if self.is_copy(copy) { self.save(copy) } else { Ok(()) }
+    }
+
+    /// Writes home what was stored in a copy.
+    fn save(&mut self, copy: Inode) -> Result<()> {
+        let inode = self.home_of(copy)?;
+        // What is stored behind the end is not the file's.
+        let size = self.far_look(inode, None, None)?.0.size.min(SIZE_MAX);
+        let (mut now, mut before) = (Room::of(PIECE)?, Room::of(PIECE)?);
+        let set_bits = core::mem::replace(&mut self.kernel.set_bits, SetBits::All);
+        let (mut at, mut done) = (0, Ok(()));
+        while done.is_ok() {
+            at = match self.seek_data(copy, at, true) {
+                Ok(next) if next < size => next - next % PAGE as u64,
+                _ => break,
+            };
+            let count = (size - at).min(PIECE as u64) as usize;
+            let (now, before) = (&mut now.bytes()[..count], &mut before.bytes()[..count]);
+            done = self.save_piece((inode, copy), at, now, before);
+            at += count as u64;
+        }
+        self.kernel.set_bits = set_bits;
+        done
+    }
+
+    fn save_piece(
+        &mut self,
+        (inode, copy): (Inode, Inode),
+        at: u64,
+        now: &mut [u8],
+        before: &mut [u8],
+    ) -> Result<()> {
+        self.read_at(copy, at, now)?;
+        self.read_at(copy, BEFORE + at, before)?;
+        let is_new = |page: usize| {
+            let pages = page * PAGE..now.len().min((page + 1) * PAGE);
+            now[pages.clone()] != before[pages]
+        };
+        let (pages, mut page) = (now.len().div_ceil(PAGE), 0);
+        while page < pages {
+            let first = page;
+            while page < pages && is_new(page) {
+                page += 1;
+            }
+            if page > first {
+                let offset = (first * PAGE) as u64;
+                let bytes = &now[first * PAGE..now.len().min(page * PAGE)];
+                self.write_whole(inode, at + offset, bytes)?;
+                self.write_whole(copy, BEFORE + at + offset, bytes)?;
+            }
+            page += 1;
+        }
+        Ok(())
+    }
+
+    /// `Processes::unpin`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_unpin(&mut self, own: Inode) {
+        let hold = self.is_copy(own).then(|| {
+            // Whoever asks whether it could be written calls `msync`.
+            let _ = self.save(own);
+            self.noted(own).map_or(0, |noted| noted.0)
+        });
+        let _ = pins::unpin(&self.kernel, own);
+        if let Some(hold) = hold
+            && walk::step(&self.kernel, own).is_err()
+        {
+            self.far_give_back(&[hold]);
+        }
+    }
+
+    /// Writes home what this process has stored in copies, before it has them no more.
+    pub(super) fn far_save_all(&mut self) -> Copies {
+        let nobody = (Inode { number: 0, generation: 0 }, 0);
+        let mut copies = Copies { all: [nobody; COPIES_MAX], count: 0 };
+        self.each_pinned(&mut |me, own| {
+            if !me.is_copy(own) {
+                return;
+            }
+            let _ = me.save(own);
+            if let Some(place) = copies.all.get_mut(copies.count) {
+                *place = (own, me.noted(own).map_or(0, |noted| noted.0));
+                copies.count += 1;
+            }
+        });
+        copies
+    }
+
+    /// Gives back the holds of those that nobody has mapped any more.
+    pub(super) fn far_unmapped(&mut self, copies: &Copies) {
+        for (own, hold) in &copies.all[..copies.count] {
+            if walk::step(&self.kernel, *own).is_err() {
+                self.far_give_back(&[*hold]);
+            }
+        }
+    }
+}
