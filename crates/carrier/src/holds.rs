@@ -1,6 +1,7 @@
 //! Who serves other nodes keeps files open for them, whoever serves them next.
 
 use husk_kernel::descriptor::holds;
+use husk_kernel::lock;
 use husk_kernel::process::pins;
 use husk_proto::lock::{Mode, Range};
 use husk_proto::{Files, Inode, Result};
@@ -45,6 +46,11 @@ impl Direct {
         holds::lock(&self.kernel, (hold, &fits), by, inode, range, mode)
     }
 
+    /// Whether a table of another node has a POSIX lock of a file.
+    pub fn has_lock_elsewhere(&mut self, (node, files): (u16, u32), inode: Inode) -> Result<bool> {
+        lock::has(&self.kernel, inode, lock::elsewhere(node, files))
+    }
+
     /// Whether a program of this node has mapped a file to write to it.
     pub fn is_mapped_to_write(&mut self, inode: Inode) -> Result<bool> {
         pins::is_written(&self.kernel, inode)
@@ -58,7 +64,7 @@ impl Direct {
         range: Range,
         mode: Mode,
     ) -> Result<Option<u32>> {
-        husk_kernel::lock::lock_elsewhere(&self.kernel, (node, files, pid), inode, range, mode)
+        lock::lock_elsewhere(&self.kernel, (node, files, pid), inode, range, mode)
     }
 
     /// Takes all POSIX locks away that programs on a node have.

@@ -13,6 +13,9 @@
 //!    way. So no record of an answer is needed.
 //! 2. Those of a hold end with it. Those of a table are given back by its process, by who cleans up
 //!    after that, or when the node is dead (`bury`).
+//! 3. A table's first lock of a file whose answer nobody takes is given back here: who cleans up
+//!    after its program may have looked before there was one. Later ones are not: that would take
+//!    what the table had before, which others may share.
 
 use husk_carrier::By;
 use husk_proto::lock::{Mode, Range};
@@ -79,8 +82,10 @@ impl Agent {
             LockBy::Process => {
                 let files = u32::try_from(owner).map_err(|_| failure(Errno::EINVAL))?;
                 let whose = (node, files, header.behalf);
+                let had_some = self.direct().has_lock_elsewhere((node, files), inode);
                 let blocked = self.direct().lock_elsewhere(whose, inode, range, mode);
-                if blocked == Ok(None) && mode != Mode::Unlock {
+                // Who had some before has a program that lives, or that will be cleaned up after.
+                if blocked == Ok(None) && mode != Mode::Unlock && had_some == Ok(false) {
                     self.unheard_lock = Some(Lock { node, files, inode, range });
                 }
                 blocked

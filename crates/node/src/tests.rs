@@ -457,6 +457,27 @@ fn inodes(desk: &mut Desk) -> Vec<Inode> {
 }
 
 #[test]
+fn a_lock_whose_answer_nobody_takes_goes_and_what_its_table_had_before_stays() {
+    let mut desk = Desk::new();
+    let file = inodes(&mut desk)[1];
+    let object = Object { number: file.number.into(), generation: file.generation };
+    let mut is_granted = |node: u16, owner, start, is_heard: bool| {
+        let (mode, by) = (record::LockMode::Exclusive, record::LockBy::Process);
+        let range = record::Range { start, length: 10 };
+        let asked = request::Lock { object, owner, range, mode, waits: false, by };
+        let whole = whole::<message::Lock>(node, 0, &asked);
+        let (header, body) = desk.raw(&whole, false).expect("an answer");
+        if !is_heard {
+            desk.agent.was_not_heard();
+        }
+        decode_reply::<message::Lock>(&header, &body).expect("a lock").expect("said").is_granted
+    };
+    assert!(is_granted(1, 7, 0, false) && is_granted(2, 7, 0, true), "nobody had it");
+    assert!(is_granted(1, 8, 20, true) && is_granted(1, 8, 25, false));
+    assert!(!is_granted(2, 8, 20, true), "it was there before");
+}
+
+#[test]
 fn a_number_of_another_node_is_gone_at_home_and_nobody_is_asked_for_it() {
     let mut desk = Desk::new();
     let asked = request::HostFile { origin: u32::MAX };
