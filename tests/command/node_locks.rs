@@ -8,6 +8,7 @@ use husk_tests::{Case, Length, Run, Scratch, against_native, process};
 
 use crate::node_deaths::{kill_node, kill_programs};
 use crate::nodes::{AGENTS, children, images, until};
+use crate::run;
 
 /// How long anything here may take to be seen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +45,25 @@ OPEN = "fd = os.open('file', os.O_RDWR)\n"
 "#;
 
 /// What is compared with Linux.
-const SCRIPTS: [(&str, &str); 7] = [
+const SCRIPTS: [(&str, &str); 8] = [
+    (
+        "a shared table",
+        r#"
+there(OPEN + '''
+import ctypes, signal
+fcntl.lockf(fd, NOW)
+CLONE, CLONE_FILES = 56, 0x400
+child = ctypes.CDLL(None).syscall(CLONE, CLONE_FILES | signal.SIGCHLD, 0, 0, 0, 0)
+if child == 0:
+    os.execvp("true", ["true"])
+os.waitpid(child, 0)
+if os.fork() == 0:
+    print("held", lock(fcntl.F_WRLCK, fcntl.F_GETLK, 0, 0)[0] == fcntl.F_WRLCK, flush=True)
+    os._exit(0)
+os.wait()
+''')
+"#,
+    ),
     (
         "flock",
         r#"
@@ -251,6 +270,41 @@ fn locks_go_with_their_program_or_its_whole_node_also_where_another_agent_serves
         assert_eq!(seen, "has\nhad\n", "{dies}: {}", outcome.shown());
         assert!(outcome.stderr.contains("husk: fsck: clean"), "{dies}: {}", outcome.shown());
     }
+}
+
+#[test]
+fn a_file_of_the_host_that_another_node_only_reads_is_locked_as_one_of_the_image() {
+    if against_native() {
+        return;
+    }
+    let script = format!(
+        "{BEGIN}{}",
+        r#"
+READ = "fd = os.open('old', os.O_RDONLY)\n"
+child = other(READ + '''
+tried("flock", lambda: fcntl.flock(fd, NOW)); sys.stdin.read()
+''')
+fd = os.open("old", os.O_RDONLY)
+tried("here", lambda: fcntl.flock(fd, NOW))
+there(READ + "tried('there', lambda: fcntl.flock(fd, NOW)); print(os.read(fd, 9))")
+child.kill(); child.wait()
+tried("here", lambda: fcntl.flock(fd, fcntl.LOCK_EX))
+there(READ + '''
+tried("there", lambda: fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB))
+print(fcntl.fcntl(fd, 37, struct.pack("hhqqi", fcntl.F_RDLCK, 0, 0, 1, 0))[:2])
+''')
+"#
+    );
+    let script =
+        script.replace("stdout=subprocess.PIPE, text", "stdin=subprocess.PIPE, stdout=-1, text");
+    let scratch = Scratch::new("nodes-lock-read");
+    let work = scratch.fresh("work");
+    std::fs::write(work.join("old"), "of the host").expect("a file");
+    let outcome = run(&scratch, &work, husk(&["--nodes", "2"], &["python3", "-c", &script]));
+    let expected = "other: flock had\nhere EAGAIN\nthere EAGAIN\nb'of the ho'\nhere had\n\
+        there EAGAIN\nb'\\x00\\x00'\n";
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
+    assert!(outcome.stderr.contains("husk: fsck: clean"), "{}", outcome.shown());
 }
 
 #[test]

@@ -22,10 +22,10 @@ use husk_kernel::fs::{attributes, walk};
 use husk_kernel::process::pins;
 use husk_proto::fs::{Change, Fs as _, SetBits};
 use husk_proto::{Credentials, Errno, Inode, Result};
-use husk_wire::record::{Access, LockBy, LockMode, Range};
+use husk_wire::record::{LockBy, LockMode, Range};
 use husk_wire::{AFAR, message, request};
 
-use super::{FAR, Room, SHORT, caller, object};
+use super::{FAR, Room, object};
 use crate::Direct;
 
 /// Where the parts of a copy begin; files have at most so many bytes here.
@@ -103,13 +103,11 @@ impl Direct {
 
     /// Opens a file at home for one mapping that is written through.
     fn hold_to_map(&mut self, inode: Inode) -> Result<u64> {
-        self.far_forget();
-        let (object, leaves, access) = (object(inode), self.leaves(), Access::Both);
-        let asked =
-            request::Open { object, flags: O_RDWR, access, leaves, caller: caller(&anybody())? };
-        let mut incoming = [0; 1024];
-        let said = self.ask::<message::Open>(&asked, &mut [0; SHORT], &mut incoming)?;
-        let hold = said.grant.map(|grant| grant.number).ok_or(Errno::ENODEV)?;
+        let hold = self.far_hold(inode, O_RDWR)?;
+        if hold == 0 {
+            return Err(Errno::ENODEV);
+        }
+        let object = object(inode);
         let (range, mode) = (Range { start: 0, length: 0 }, LockMode::Exclusive);
         let by = LockBy::Mapping;
         let asked = request::Lock { object, owner: hold, range, mode, waits: false, by };

@@ -17,7 +17,7 @@ use husk_proto::process::{Processes as _, WorkingDirectory};
 use husk_proto::{Credentials, Errno, Files, Inode, Result, Shortcuts as _};
 use husk_wire::record::{Access, Spot};
 use husk_wire::text::List;
-use husk_wire::{message, request};
+use husk_wire::{AFAR, message, request};
 
 use super::{FAR, Room, SHORT, caller, far, name, object};
 use crate::Direct;
@@ -125,6 +125,47 @@ impl Direct {
             Slot::Host(Some(own)) => Ok(own),
             _ => Err(Errno::EBADF),
         }
+    }
+
+    /// `Descriptors::promote`: the home has it open from now on, for its locks.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn far_promote(
+        &mut self,
+        files: Files,
+        fd: u32,
+        inode: Inode,
+        flags: u32,
+        offset: u64,
+    ) -> Result<Description> {
+        let own = self.own_shown(files, fd)?;
+        let mut hold = 0;
+        if self.node() < AFAR && walk::attributes(&self.kernel, own)?.modified_ns == 0 {
+            hold = self.far_hold(inode, flags & O_ACCMODE)?;
+            self.keep_hold(own, hold).inspect_err(|_| self.far_give_back(&[hold]))?;
+        }
+        let promoted = table::promote(&self.kernel, files, fd, own, flags, offset);
+        if promoted.is_err() && hold != 0 {
+            let _ = self.keep_hold(own, 0);
+            self.far_give_back(&[hold]);
+        }
+        promoted
+    }
+
+    fn keep_hold(&mut self, own: Inode, hold: u64) -> Result<()> {
+        let change = Change { modified: Some(Time::At(hold as i64)), ..Change::default() };
+        attributes::change(&self.kernel, &everything(0, 0), own, change, self.now())
+    }
+
+    /// Opens a far inode at home for who has it open already.
+    pub(super) fn far_hold(&mut self, inode: Inode, flags: u32) -> Result<u64> {
+        self.far_forget();
+        let (object, leaves, access) = (object(inode), self.leaves(), access(flags));
+        let caller = caller(&everything(0, 0))?;
+        let asked = request::Open { object, flags, access, leaves, caller };
+        let mut incoming = [0; 1024];
+        let said = self.ask::<message::Open>(&asked, &mut [0; SHORT], &mut incoming)?;
+        Ok(said.grant.map_or(0, |grant| grant.number))
     }
 
     /// Bytes of a file that the host opened are the host's, as they were then.
@@ -317,7 +358,7 @@ impl Direct {
     fn held_by(&mut self, files: Files, fd: u32) -> Option<(Inode, u64)> {
         let slot = husk_kernel::descriptor::table::slot(&self.kernel, files, fd);
         let Slot::Husk(description) = slot else { return None };
-        // A file of the host that a lock has made the image's has locks and no hold.
+        // On another host a file of this host that was made the image's has no hold.
         self.held_behind(description).ok()
     }
 
@@ -367,8 +408,9 @@ impl Direct {
     #[inline(never)]
     pub(crate) fn far_close_all(&mut self, at_exec: bool, step: impl FnOnce(&mut Self)) {
         let (files, mut count) = (self.files(), 0);
-        // Locks of a table that others have stay; an exec gives back those of what it closes.
-        let drops = at_exec || table::sharers(&self.kernel, files) <= 1;
+        // Locks of a table that others have stay: an exec closes in a table of its own. One that
+        // has it alone gives back those of what it closes.
+        let drops = table::sharers(&self.kernel, files) <= 1;
         self.each_held(files, &mut |me, fd, own, _| {
             count += 1;
             if drops && (!at_exec || table::close_on_exec(&me.kernel, files, fd) == Ok(true)) {

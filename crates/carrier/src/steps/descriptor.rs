@@ -109,7 +109,9 @@ pub(crate) fn promote(
     flags: u32,
     offset: u64,
 ) -> Result<Description> {
-    let inode = if is_far(inode) { me.own_shown(files, fd)? } else { inode };
+    if is_far(inode) {
+        return me.far_promote(files, fd, inode, flags, offset);
+    }
     husk_kernel::descriptor::table::promote(&me.kernel, files, fd, inode, flags, offset)
 }
 
