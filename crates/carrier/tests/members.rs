@@ -9,26 +9,34 @@
 //! In the end either the sleeper has found the byte, or the host has it, or the writer knows that
 //! it has to wake the set. Planted bugs show that the test sees.
 
+#[path = "client/plain.rs"]
+mod plain;
 #[path = "support/mod.rs"]
 mod support;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use husk_abi::nr;
 use husk_carrier::Direct;
+use husk_client::{Buffers, Call, Client, Memory, Verdict};
 use husk_proto::descriptor::Shown;
-use husk_proto::epoll::{Epolls, Member, Set, Sleep};
+use husk_proto::epoll::{EVENT_BYTES, Epolls, Member, Set, Sleep, TAG};
 use husk_proto::fs::Span;
 use husk_proto::image::Cover;
 use husk_proto::pipe::{Flow, Pipe, Pipes};
-use husk_proto::{Descriptors, Overview as _, Processes, Shortcuts as _};
+use husk_proto::{Descriptors, Errno, Overview as _, Processes, Shortcuts as _};
 use husk_region::observe::kill;
+use plain::Plain;
 use support::{LAYOUT, clock, image, program, tid};
 
 /// More points than any play has.
 const POINTS_MAX: u64 = 200;
 /// Turns of one call.
 const PATIENCE: u32 = 50;
+
+/// What the set tells with events of the lane.
+const DATA: u64 = 5;
 
 /// One thread's way, and the host's descriptors.
 struct Side {
@@ -125,7 +133,7 @@ fn sleep(side: &mut Side) {
     panic!("it neither sleeps nor finds anything");
 }
 
-fn stage(boss: &mut Direct) -> (Side, Side) {
+fn stage(boss: &mut Direct, mask: i32) -> (Side, Side) {
     let mut fds = [0i32; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
     // SAFETY: fills the two numbers.
@@ -141,9 +149,8 @@ fn stage(boss: &mut Direct) -> (Side, Side) {
     let lane = direct.pipe_end(files, fds[0] as u32).expect("an end").pipe;
     let set = direct.epoll_make(files, epoll as u32).expect("a set");
     assert_eq!(direct.epoll_lock(set), Ok(()));
-    let mask = libc::EPOLLIN as u32;
     direct.epoll_set_number(set, epoll as u32);
-    let member = Member { lane, fd: fds[0] as u32, mask, data: 5 };
+    let member = Member { lane, fd: fds[0] as u32, mask: mask as u32, data: DATA };
     assert!(direct.epoll_put_member(set, &member));
     direct.epoll_unlock(set);
     let process = direct.current();
@@ -167,7 +174,7 @@ fn end(mut side: Side) {
 
 /// `deed` of one thread, with `acts` of the other at its `point`; `None`: there is no such point.
 fn play(boss: &mut Direct, deed: fn(&mut Side), acts: fn(&mut Side), point: u64) -> Option<bool> {
-    let (mut main, mut other) = stage(boss);
+    let (mut main, mut other) = stage(boss, libc::EPOLLIN);
     for _ in 0..20 {
         write(&mut main);
         read(&mut main);
@@ -218,7 +225,7 @@ fn die() {
 fn killed_beside_a_sleeper(boss: &mut Direct) -> u32 {
     let mut windows = 0;
     for point in 1..POINTS_MAX {
-        let (mut main, mut other) = stage(boss);
+        let (mut main, mut other) = stage(boss, libc::EPOLLIN);
         for _ in 0..20 {
             write(&mut main);
             read(&mut main);
@@ -260,6 +267,65 @@ fn killed_beside_a_sleeper(boss: &mut Direct) -> u32 {
     windows
 }
 
+/// A loop's memory: the other thread does its part when the first event is stored.
+struct Interrupted(Plain);
+
+impl Memory for Interrupted {
+    fn read(&self, source: usize, target: &mut [u8]) -> Result<(), Errno> {
+        self.0.read(source, target)
+    }
+
+    fn write(&self, target: usize, source: &[u8]) -> Result<(), Errno> {
+        hook();
+        *STAGE.lock().expect("sane") = None;
+        self.0.write(target, source)
+    }
+
+    fn read_string(&self, source: usize, target: &mut [u8]) -> Result<usize, Errno> {
+        self.0.read_string(source, target)
+    }
+
+    fn copy_out(&self, span: Span, target: usize) -> Result<(), Errno> {
+        self.0.copy_out(span, target)
+    }
+
+    fn copy_in(&self, source: usize, span: Span) -> Result<(), Errno> {
+        self.0.copy_in(source, span)
+    }
+}
+
+/// The host tells a loop of room; bytes of the same socket come into its ring while the loop looks
+/// through the host's answer. With edges nobody tells of them again.
+fn come_beside_an_event_of_the_host(boss: &mut Direct) {
+    let edges = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET;
+    let (mut main, other) = stage(boss, edges);
+    for _ in 0..20 {
+        write(&mut main);
+        read(&mut main);
+    }
+    let plain = Plain { region: -1 };
+    let buffers = Box::leak(Box::new(Buffers::new()));
+    let mut client = Client::new(main.direct, plain, Interrupted(plain), buffers);
+    let mut event = [0u8; 8 * EVENT_BYTES];
+    let room = libc::EPOLLOUT as u32;
+    let asks = [main.epoll as usize, event.as_mut_ptr() as usize, 8, usize::MAX, 0, 0];
+    let after = loop {
+        match client.call(Call { number: nr::epoll_wait, args: asks }) {
+            // What the writes above have left.
+            Verdict::Return(1..) => {}
+            Verdict::PassThen(after) => break after,
+            other => panic!("{other:?}"),
+        }
+    };
+    event[..4].copy_from_slice(&room.to_le_bytes());
+    event[4..12].copy_from_slice(&(TAG | u64::from(other.lane.number())).to_le_bytes());
+    *STAGE.lock().expect("sane") = Some((other, write));
+    assert_eq!(client.after(after, 1), 1);
+    let told = u32::from_le_bytes(event[..4].try_into().expect("four bytes"));
+    assert_eq!(told, room | libc::EPOLLIN as u32);
+    assert_eq!(event[4..12], DATA.to_le_bytes());
+}
+
 #[test]
 fn nobody_sleeps_beside_bytes_of_a_ring() {
     let (mut boss, _) = image(LAYOUT, Cover::Memory);
@@ -278,4 +344,5 @@ fn nobody_sleeps_beside_bytes_of_a_ring() {
     let windows = killed_beside_a_sleeper(&mut boss);
     drop(std::panic::take_hook());
     assert!(windows >= 2, "{windows}");
+    come_beside_an_event_of_the_host(&mut boss);
 }

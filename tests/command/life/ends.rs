@@ -109,6 +109,23 @@ fn who_ignores_the_ends_of_children_has_runs_that_end() {
 }
 
 /// What comes while its changes are written back is done after that.
+/// Its run stopped along, as at a terminal, where a shell continues both.
+#[test]
+fn without_a_terminal_a_program_that_others_stop_and_continue_is_waited_for() {
+    let ends = "import os, signal, time\n\
+        if (child := os.fork()) == 0:\n\
+        \tos.kill(os.getppid(), signal.SIGSTOP); time.sleep(0.5)\n\
+        \tos.kill(os.getppid(), signal.SIGCONT); os._exit(0)\n\
+        os.waitpid(child, 0); os._exit(7)";
+    let scratch = Scratch::new("continued");
+    let work = scratch.fresh("work");
+    let inner = Side::tested().command(&[], &["python3", "-c", ends]);
+    let mut command = Command::new("setsid");
+    command.arg("-w").arg(inner.get_program()).args(inner.get_args());
+    let outcome = run(&scratch, &work, command);
+    assert_eq!(outcome.status.code(), Some(7), "{}", outcome.shown());
+}
+
 #[test]
 fn a_run_that_is_interrupted_when_its_program_has_ended_writes_back_and_ends_so() {
     if against_native() {

@@ -341,6 +341,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.tell_hosts(set, &mut told, &bytes);
             }
         }
+        self.nap(200_000);
         let _ = self.collect(set, &mut told);
         if told.count == 0 && result > 0 {
             // What it told of has gone from the set: as after a stop and a continuation.
@@ -365,9 +366,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let room = told.room.min(ONCE) - told.count.min(ONCE);
         if room > 0 {
             more = self.services.epoll_collect(set, room, &mut |number, events, data| {
-                let known = told.numbers[..told.count].contains(&(number as u16));
-                if !known && done.is_ok() {
-                    done = told.add(memory, number as u16, &event(events, data));
+                if done.is_ok() {
+                    done = told.add_or_join(memory, number, events, data);
                 }
             });
         }
@@ -413,12 +413,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return;
         }
         let events = events | self.services.epoll_add_ring(set, number);
-        match told.numbers[..told.count.min(ONCE)].iter().position(|&n| n == number as u16) {
-            Some(at) => told.join(&self.memory, at, events),
-            None => {
-                let _ = told.add(&self.memory, number as u16, &event(events, member.data));
-            }
-        }
+        let _ = told.add_or_join(&self.memory, number, events, member.data);
     }
 
     /// Members of the set have no rings to be read from, from now on; what they have goes to the
@@ -589,6 +584,24 @@ impl Told {
         }
         self.count += 1;
         Ok(())
+    }
+
+    /// Events of a member, of which something may be told already: what the host told of it may be
+    /// older than the bytes of its ring.
+    fn add_or_join<M: Memory>(
+        &mut self,
+        memory: &M,
+        number: u32,
+        events: u32,
+        data: u64,
+    ) -> Result<()> {
+        match self.numbers[..self.count.min(ONCE)].iter().position(|&n| n == number as u16) {
+            Some(at) => {
+                self.join(memory, at, events);
+                Ok(())
+            }
+            None => self.add(memory, number as u16, &event(events, data)),
+        }
     }
 
     /// More of what is told already.

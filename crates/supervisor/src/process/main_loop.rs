@@ -11,7 +11,8 @@
 //! 1. The image is told of every death within 100 ms, whoever the parent was.
 //! 2. When the program stops (Ctrl-Z) in our process group, or in one of its own that is in the
 //!    terminal's foreground (`suspend` of a shell), so do we, by the same signal, and we take it
-//!    along when we go on, so that a shell's job control sees one job.
+//!    along when we go on, so that a shell's job control sees one job. Without a terminal there is
+//!    none: nobody but who stopped the program continues it, and nobody us.
 //! 3. Nothing else ends the wait: a program that ignores SIGTERM is waited for.
 
 use std::fs::File;
@@ -118,13 +119,13 @@ fn reap(program: Pid, burial: &mut impl Burial) -> Option<End> {
 
 /// Invariant 2. A group of its own in the background is nobody's who waits at the terminal.
 fn stop_along(program: Pid, signal: i32) {
+    let Ok(terminal) = File::options().read(true).write(true).open(TERMINAL) else { return };
     let (Ok(group), own) = (getpgid(Some(program)), getpgrp()) else { return };
     if group == own {
         husk_host::end::stop_by(signal);
         let _ = kill(program, Signal::SIGCONT);
         return;
     }
-    let Ok(terminal) = File::options().read(true).write(true).open(TERMINAL) else { return };
     if !pass_foreground(&terminal, group, own) {
         return;
     }
