@@ -131,6 +131,27 @@ python3 -c 'import os; print(os.listxattr("f"))'"#;
 }
 
 #[test]
+fn what_is_stored_in_a_mapping_on_another_host_is_in_the_file_at_home() {
+    let Some(host) = Host::new("hosts-maps") else { return };
+    let script = r#"exec </dev/null; export HUSK_NODE=0
+head -c 10000 /dev/zero | tr '\0' a >f
+BEGIN='import mmap, os; fd = os.open("f", os.O_RDWR); m = mmap.mmap(fd, 10000); '
+HUSK_NODE=1 python3 -c "$BEGIN m[4998:5002] = b'1234'; m.flush(); print(os.pread(fd, 9, 4995))"
+HUSK_NODE=1 python3 -c "$BEGIN m[0] = 66; os.kill(os.getpid(), 9)"
+HUSK_NODE=1 python3 -c "$BEGIN os.pwrite(fd, b'own', 1); m[5] = 67; m.close()"
+cut -c1-9 f; cksum f
+export GOFLAGS=-mod=mod GOPROXY=off GO111MODULE=on
+printf 'module m\n\ngo 1.18\n' >go.mod
+printf 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("built", 1+1) }\n' >main.go
+go version >/dev/null || exit 0
+go build -trimpath -toolexec 'env HUSK_NODE=1' -o p . && ./p && cksum p"#;
+    let ([here, there], count) = both(&host, script);
+    assert_eq!(here, there);
+    assert!(there.starts_with("b'aaa1234aa'\n") && there.contains("BownaCaaa\n"), "{there}");
+    assert!(count >= 3, "{count}");
+}
+
+#[test]
 fn a_closed_standard_descriptor_is_closed_and_not_empty() {
     let Some(host) = Host::new("hosts-closed") else { return };
     let script = "exec </dev/null 2>&1; export HUSK_NODE=1

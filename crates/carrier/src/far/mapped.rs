@@ -14,18 +14,18 @@
 //! Invariants
 //! 1. Only one copy is there of a file on all nodes, and no such mapping at home: the home gives a
 //!    lock for it to the hold (`LockBy::Mapping`). Others get `ENODEV`.
-//! 2. Pages that the program has not changed are not written: what others have written to them
-//!    meanwhile stays.
+//! 2. Of a page the bytes from the first to the last one that the program has changed are written:
+//!    what others have written before and behind them meanwhile stays.
 
 use husk_abi::sys::general::O_RDWR;
 use husk_kernel::fs::{attributes, walk};
 use husk_kernel::process::pins;
 use husk_proto::fs::{Change, Fs as _, SetBits};
-use husk_proto::{Credentials, Errno, Inode, Result};
+use husk_proto::{Admin as _, Credentials, Errno, Inode, Result};
 use husk_wire::record::{LockBy, LockMode, Range};
-use husk_wire::{AFAR, message, request};
+use husk_wire::{message, request};
 
-use super::{FAR, Room, object};
+use super::{BUSY_NAP_NS, FAR, Room, nap, object};
 use crate::Direct;
 
 /// Where the parts of a copy begin; files have at most so many bytes here.
@@ -37,6 +37,9 @@ const MODE: u32 = 0o602;
 /// Bytes that are compared at once.
 const PIECE: usize = 64 << 10;
 const PAGE: usize = 4096;
+/// How often a home is asked for the one mapping that is written through.
+const TRIES: u32 = 20;
+
 /// Copies of a process whose holds are given back at its end; others stay until its node ends.
 const COPIES_MAX: usize = 32;
 
@@ -48,6 +51,16 @@ pub(super) struct Copies {
 
 fn anybody() -> Credentials<'static> {
     Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None }
+}
+
+/// The place of the first byte that differs, and that behind the last one.
+fn changed(now: &[u8], before: &[u8]) -> Option<(usize, usize)> {
+    if now == before {
+        return None;
+    }
+    let differs = |place: &usize| now[*place] != before[*place];
+    let first = (0..now.len()).find(differs)?;
+    Some((first, (0..now.len()).rfind(differs)? + 1))
 }
 
 impl Direct {
@@ -63,9 +76,6 @@ impl Direct {
         let known = self.copy_of(inode);
         if !writes && known.is_none() {
             return self.far_copy(inode, offset, length);
-        }
-        if self.node() >= AFAR {
-            return Err(Errno::ENODEV);
         }
         if let Some(copy) = known {
             pins::pin(&self.kernel, copy)?;
@@ -107,18 +117,30 @@ impl Direct {
         if hold == 0 {
             return Err(Errno::ENODEV);
         }
-        let object = object(inode);
-        let (range, mode) = (Range { start: 0, length: 0 }, LockMode::Exclusive);
-        let by = LockBy::Mapping;
-        let asked = request::Lock { object, owner: hold, range, mode, waits: false, by };
-        let said = self.ask::<message::Lock>(&asked, &mut [0; 128], &mut [0; 128]);
-        match said.map(|said| said.is_granted) {
-            Ok(true) => Ok(hold),
-            other => {
-                self.far_give_back(&[hold]);
-                Err(other.err().unwrap_or(Errno::ENODEV))
+        for _ in 0..TRIES {
+            match self.lock_to_map(inode, hold) {
+                Ok(true) => return Ok(hold),
+                Ok(false) => {}
+                Err(errno) => {
+                    self.far_give_back(&[hold]);
+                    return Err(errno);
+                }
+            }
+            // Who had it may have been killed a moment ago.
+            if self.scan_dead().is_ok_and(|count| count == 0) {
+                nap(BUSY_NAP_NS);
             }
         }
+        self.far_give_back(&[hold]);
+        Err(Errno::ENODEV)
+    }
+
+    fn lock_to_map(&mut self, inode: Inode, owner: u64) -> Result<bool> {
+        let (range, mode) = (Range { start: 0, length: 0 }, LockMode::Exclusive);
+        let (object, by, waits) = (object(inode), LockBy::Mapping, false);
+        let asked = request::Lock { object, owner, range, mode, waits, by };
+        let said = self.ask::<message::Lock>(&asked, &mut [0; 128], &mut [0; 128])?;
+        Ok(said.is_granted)
     }
 
     /// An empty copy, pinned.
@@ -230,25 +252,34 @@ impl Direct {
     ) -> Result<()> {
         self.read_at(copy, at, now)?;
         self.read_at(copy, BEFORE + at, before)?;
-        let is_new = |page: usize| {
-            let pages = page * PAGE..now.len().min((page + 1) * PAGE);
-            now[pages.clone()] != before[pages]
-        };
-        let (pages, mut page) = (now.len().div_ceil(PAGE), 0);
-        while page < pages {
-            let first = page;
-            while page < pages && is_new(page) {
-                page += 1;
+        let (mut from, mut to) = (0, 0);
+        for start in (0..now.len()).step_by(PAGE) {
+            let page = start..now.len().min(start + PAGE);
+            let Some((first, last)) = changed(&now[page.clone()], &before[page]) else { continue };
+            // Those that go on where the last ones end are written with them.
+            if start + first != to {
+                self.save_bytes((inode, copy), at, &now[..to], from)?;
+                from = start + first;
             }
-            if page > first {
-                let offset = (first * PAGE) as u64;
-                let bytes = &now[first * PAGE..now.len().min(page * PAGE)];
-                self.write_whole(inode, at + offset, bytes)?;
-                self.write_whole(copy, BEFORE + at + offset, bytes)?;
-            }
-            page += 1;
+            to = start + last;
         }
-        Ok(())
+        self.save_bytes((inode, copy), at, &now[..to], from)
+    }
+
+    /// Writes `bytes`, which are those from `at` on, from the one with this place on.
+    fn save_bytes(
+        &mut self,
+        (inode, copy): (Inode, Inode),
+        at: u64,
+        bytes: &[u8],
+        from: usize,
+    ) -> Result<()> {
+        let (place, bytes) = (at + from as u64, &bytes[from..]);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.write_whole(inode, place, bytes)?;
+        self.write_whole(copy, BEFORE + place, bytes)
     }
 
     /// `Processes::unpin`.
