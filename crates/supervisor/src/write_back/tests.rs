@@ -36,6 +36,7 @@ mod merged;
 pub(crate) mod moved;
 mod power;
 mod recovered;
+mod sparse;
 mod swapped;
 mod synced;
 use crate::image;

@@ -18,7 +18,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::fs::{Attributes, Backing, Kind, Origin, SetExtended};
@@ -26,7 +26,7 @@ use husk_proto::{Credentials, Errno, Inode};
 
 use super::make::Kept;
 use crate::write_back::host;
-use crate::write_back::host::beneath::Beneath;
+use crate::write_back::host::beneath::{Beneath, read_at};
 use crate::write_back::host::{content, extended};
 use crate::write_back::moved;
 use crate::write_back::path_of_origin;
@@ -187,19 +187,24 @@ fn adopt<S: Source>(
     Ok(ours.then_some(content))
 }
 
-/// Copies what is no zero: holes stay holes.
+/// Copies what is no zero: holes stay holes, and take no time.
 fn fill<S: Source>(source: &mut S, donor: Inode, file: &File) -> Result<(), Problem> {
     let (size, mut offset) = (file.metadata()?.len(), 0);
     let mut buffer = vec![0; CHUNK_BYTES];
-    while offset < size {
-        let got = file.read_at(&mut buffer, offset)?;
-        if got == 0 {
-            break;
+    while let Some((start, end)) = content::stretch_of_host(file, offset, size) {
+        offset = start;
+        while offset < end {
+            let want = CHUNK_BYTES.min((end - offset) as usize);
+            let got = read_at(file, &mut buffer[..want], offset)?;
+            if got == 0 {
+                break;
+            }
+            if buffer[..got].iter().any(|&byte| byte != 0) {
+                write(source, donor, offset, &buffer[..got])?;
+            }
+            offset += got as u64;
         }
-        if buffer[..got].iter().any(|&byte| byte != 0) {
-            write(source, donor, offset, &buffer[..got])?;
-        }
-        offset += got as u64;
+        offset = end;
     }
     if source.attributes(donor)?.size < size {
         source.truncate(donor, size)?;

@@ -596,6 +596,12 @@ pub fn read_exact_at(file: &File, into: &mut [u8], offset: u64) -> io::Result<()
     file.read_exact_at(into, offset)
 }
 
+/// Reads what comes in one go at `offset`.
+pub fn read_at(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    before("pread")?;
+    file.read_at(into, offset)
+}
+
 /// Gives a file its length.
 pub fn set_len(file: &File, size: u64) -> io::Result<()> {
     before("ftruncate")?;

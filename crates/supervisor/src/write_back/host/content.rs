@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
-use std::io;
+use std::io::{self, Read as _, Seek as _};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -375,9 +375,31 @@ pub fn link_or_copy(beneath: &Beneath, origin: &Held, path: &Path) -> io::Result
 /// A file of its own with the bytes of a host file.
 pub fn copy_of_host(beneath: &Beneath, origin: &Held, path: &Path) -> io::Result<Held> {
     let (mut from, mut to) = (origin.read()?, beneath.create(path)?);
-    // Within the kernel, where it can.
-    io::copy(&mut from, &mut to)?;
+    let size = from.metadata()?.len();
+    let (mut offset, mut written) = (0, 0);
+    while let Some((start, end)) = stretch_of_host(&from, offset, size) {
+        from.seek(io::SeekFrom::Start(start))?;
+        to.seek(io::SeekFrom::Start(start))?;
+        // Within the kernel, where it can.
+        written = start + io::copy(&mut (&from).take(end - start), &mut to)?;
+        offset = end;
+    }
+    if written != size {
+        set_len(&to, size)?;
+    }
     Held::of_file(to)
+}
+
+/// The next stretch of data in `offset..size` of a host file.
+pub fn stretch_of_host(file: &File, offset: u64, size: u64) -> Option<(u64, u64)> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => data,
+        Err(rustix::io::Errno::NXIO) => size,
+        // It does not tell its holes: they are read.
+        Err(_) => offset,
+    };
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start)).ok().filter(|&end| end > start);
+    (start < size).then(|| (start, end.unwrap_or(size).min(size)))
 }
 
 /// An errno of the image as an I/O error.
