@@ -227,9 +227,11 @@ impl Append<'_> {
     fn append_to(&self, held: &Held) -> io::Result<()> {
         let attributes = &self.put.object.attributes;
         if let Err(problem) = held.append(&self.tail.bytes) {
-            // What it had before is all it has then.
-            set_len(held.file()?, self.old.size)?;
-            held.set_times(attributes.accessed_ns, self.old.modified_ns, false)?;
+            // What it had before is all it has then, unless somebody else has written to it.
+            if is_begun(held, self.old.size, &self.tail.bytes)? {
+                set_len(held.file()?, self.old.size)?;
+                held.set_times(attributes.accessed_ns, self.old.modified_ns, false)?;
+            }
             return Err(problem);
         }
         match held.set_times(attributes.accessed_ns, attributes.modified_ns, false) {

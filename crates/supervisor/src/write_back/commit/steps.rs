@@ -127,7 +127,11 @@ fn steps(
             continue;
         }
         let replaces = put.replaces.map(|old| seen(beneath, plan, &target, Seen::of(&old)));
-        let rights = replaces.and_then(|_| rights(beneath, [&target, &made.temporary]));
+        let rights = replaces.and_then(|old| {
+            let [now, new] = rights(beneath, [&target, &made.temporary])?;
+            // Before they were merged: what changes from then on is somebody else's.
+            Some([plan.rights.get(&old.which).copied().unwrap_or(now), new])
+        });
         let (target, made) = (Text::of(&target), made.which);
         steps.push(Step::Put { temporary, target, made, replaces, rights });
     }

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,7 +29,9 @@ use crate::write_back::git::lock;
 use crate::write_back::host;
 use crate::write_back::host::below::Below;
 use crate::write_back::host::beneath::held::Held;
-use crate::write_back::host::beneath::{Beneath, Glance, lacks_flag, set_len, sync, write_all_at};
+use crate::write_back::host::beneath::{
+    Beneath, Glance, lacks_flag, object_of, set_len, sync, write_all_at,
+};
 use crate::write_back::host::content;
 use crate::write_back::plan::beside;
 
@@ -330,6 +333,18 @@ impl<'a> Recovery<'a> {
     /// Whether there was anything to do.
     fn step_forward(&mut self, step: &Step) -> io::Result<bool> {
         if self.is_done(step)? {
+            if let Step::Put {
+                temporary,
+                target,
+                replaces: Some(seen),
+                rights: Some([old, _]),
+                ..
+            } = step
+            {
+                // Killed between the two.
+                let pick = host::merged_rights;
+                self.carry_rights(&temporary.path(), seen.which, old, &target.path(), pick)?;
+            }
             return Ok(false);
         }
         match step {
@@ -338,7 +353,8 @@ impl<'a> Recovery<'a> {
                 if let (Some([old, _]), Some(seen)) = (rights, replaces)
                     && self.is_at(&temporary, *made)?
                 {
-                    self.carry_rights(&target, seen.which, old, &temporary)?;
+                    let pick = host::merged_rights;
+                    self.carry_rights(&target, seen.which, old, &temporary, pick)?;
                 }
                 self.put(&temporary, &target, *made, replaces.as_ref())
             }
@@ -568,7 +584,9 @@ impl<'a> Recovery<'a> {
                     };
                 }
                 if let Some([_, new]) = rights {
-                    self.carry_rights(&target, *made, new, &temporary)?;
+                    // What somebody has given the new one is the last that was wanted.
+                    let pick = |ours, before, now| host::merged_rights(now, before, ours);
+                    self.carry_rights(&target, *made, new, &temporary, pick)?;
                 }
                 let flags = match replaces {
                     Some(_) => RenameFlags::EXCHANGE,
@@ -712,18 +730,23 @@ impl<'a> Recovery<'a> {
         which: (u64, u64),
         before: &Rights,
         heir: &Path,
+        pick: impl Fn(Rights, Rights, Rights) -> Rights,
     ) -> io::Result<()> {
-        let Some(now) = self.facts(path)?.filter(|_| self.is_at(path, which).unwrap_or(false))
-        else {
+        // What has other names, too, has got the rights that it has in the image.
+        let Some(found) = self.beneath.found(path)?.filter(|found| {
+            object_of(found) == which
+                && !self.early.contains_key(&which)
+                && found.mode() & host::SET_ID == 0
+        }) else {
             return Ok(());
         };
-        if (now.mode, now.uid, now.gid) == *before {
+        let now = host::rights_of(&found);
+        if now == *before {
             return Ok(());
         }
         let Some(held) = self.beneath.hold_if_there(heir)? else { return Ok(()) };
-        let (ours, (mode, uid, gid)) = (Facts::of(held.found()), *before);
-        let last = Facts { mode, uid, gid, ..now };
-        held.set_facts(&ours.but_for_others(&last, &now))
+        let (mode, uid, gid) = pick(host::rights_of(held.found()), *before, now);
+        held.set_facts(&Facts { mode, uid, gid, ..Facts::of(held.found()) })
     }
 
     /// Sets attributes, durably as far as the object can be opened.

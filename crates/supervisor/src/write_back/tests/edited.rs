@@ -3,8 +3,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -231,4 +232,71 @@ fn rights_that_somebody_gives_what_a_sync_has_just_set_hold_after_the_next() {
         }
     }
     assert!(seen.iter().all(|&count| count > 10), "{seen:?} of {n} calls");
+}
+
+/// Calls from one moment of an edit to the moment of the kill.
+const GAPS: u32 = 4;
+
+#[test]
+fn a_right_that_is_taken_away_right_before_a_kill_is_not_there_again_after_the_recovery() {
+    let (_, _, first) = ready_scene(0, 1);
+    let mut kills = 0;
+    let mut n = first;
+    loop {
+        let mut any = false;
+        for gap in 1..=GAPS {
+            let scene = &mut scene(n * GAPS + gap);
+            let path = scene.path.join("pub/changed");
+            let (there, edited) = (path.clone(), Rc::new(Cell::new(false)));
+            let (seen, mut count) = (Rc::clone(&edited), 0);
+            let plan = move |_: &'static str| {
+                count += 1;
+                if count == n && fs::read_to_string(&there).unwrap().starts_with("host") {
+                    fs::set_permissions(&there, PermissionsExt::from_mode(0o600)).unwrap();
+                    seen.set(true);
+                }
+                if count == n + gap { resume_unwind(Box::new("killed")) } else { Ok(()) }
+            };
+            let work = || schedule::during(plan, || scene.bring_here(false));
+            any |= catch_unwind(AssertUnwindSafe(work)).is_err();
+            let Some(one) = pending(scene).filter(|_| edited.get()) else { continue };
+            let told = recover::forward(one);
+            kills += 1;
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(mode, 0o600, "call {n}, killed {gap} later: {told:#?}");
+            assert_eq!(scene.host("pub/changed"), "ours: changed");
+        }
+        if !any {
+            break;
+        }
+        n += 1;
+    }
+    assert!(kills > 20, "{kills} kills");
+}
+
+#[test]
+fn what_somebody_appends_while_an_append_of_the_image_fails_is_there_afterwards() {
+    let (mut n, mut reached) = (0, true);
+    while reached {
+        n += 1;
+        let scene = &mut scene(n);
+        let (grown, count) = (scene.path.join("pub/grown"), Rc::new(Cell::new(0)));
+        let seen = Rc::clone(&count);
+        let plan = move |call: &'static str| {
+            count.set(count.get() + u32::from(call == "write"));
+            if call != "write" || count.get() != n {
+                return Ok(());
+            }
+            let mut file = File::options().append(true).open(&grown).unwrap();
+            file.write_all(b", theirs").unwrap();
+            Err(Errno::NOSPC.into())
+        };
+        let mut outcome = Outcome::default();
+        schedule::during(plan, || outcome = scene.bring_here(false));
+        reached = seen.get() >= n;
+        let found = contents(scene.scratch.path());
+        let kept = found.values().any(|text| text.contains("theirs"));
+        assert!(kept || !reached, "write {n}: {outcome:#?}\n{found:#?}");
+    }
+    assert!(n > 2, "{n} writes");
 }
