@@ -16,6 +16,8 @@
 //! 2. Programs of the image go on; each object is taken in by one operation.
 //! 3. What a write-back has put on the host (`ledger`) is no change of others. It is the host's
 //!    again once the host changes it, as long as the image does not.
+//! 4. The host is reached beneath the overlays' roots only. What cannot be looked at is told, and
+//!    has not gone.
 
 mod back;
 mod both;
@@ -25,7 +27,7 @@ mod ruled;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -44,6 +46,7 @@ use crate::image::attach::Visit;
 use crate::named::{self, Place, Turn};
 use crate::output::failure::Failure;
 use crate::run::request::reason;
+use crate::write_back::host::beneath::Beneath;
 use crate::write_back::host::beneath::schedule::before;
 use crate::write_back::plan::derived;
 use crate::write_back::record::ledger::{Entry, Ledger};
@@ -117,7 +120,8 @@ impl Session {
     /// The directories to begin with: those of the overlays, or `path`.
     pub fn starts(&mut self, name: &str, path: Option<&Path>) -> Result<Vec<Overlay>, Failure> {
         let overlays = self.visit.overlays();
-        Look::new(&mut self.visit.direct, Ledger::default()).starts(name, path, overlays)
+        let ledger = Ledger::default();
+        Look::new(&mut self.visit.direct, &overlays, ledger).starts(name, path, overlays)
     }
 
     /// What a look at these directories, and not below them, takes in. `None`: the image ends, and
@@ -136,7 +140,8 @@ impl Session {
     pub fn listed(&mut self, starts: &[Overlay]) -> Vec<(PathBuf, Inode)> {
         let (mut listed, mut open) = (Vec::new(), starts.to_vec());
         let ledger = self.place.as_ref().map(|place| Ledger::at(place.ledger()));
-        let mut look = Look::new(&mut self.visit.direct, ledger.unwrap_or_default());
+        let ledger = ledger.unwrap_or_default();
+        let mut look = Look::new(&mut self.visit.direct, &[], ledger);
         while let Some((inode, path)) = open.pop() {
             let Ok(below) = look.directories(inode, &path) else { continue };
             open.extend(below.into_iter().map(|(name, inode)| (inode, path.join(name))));
@@ -150,7 +155,8 @@ impl Session {
         let ledger = self.place.as_ref().map(|place| Ledger::at(place.ledger()));
         self.place.iter().for_each(|place| derived::recall(&place.indexes()));
         let overlays = self.visit.overlays();
-        Look::new(&mut self.visit.direct, ledger.unwrap_or_default()).whole(|look| {
+        let ledger = ledger.unwrap_or_default();
+        Look::new(&mut self.visit.direct, &overlays, ledger).whole(|look| {
             at(look);
             look.place_all(overlays);
         })
@@ -165,6 +171,8 @@ impl Drop for Session {
 
 struct Look<'a> {
     image: &'a mut Direct,
+    /// Host directories of the overlays.
+    roots: Vec<PathBuf>,
     ledger: Ledger,
     told: Refreshed,
     /// What is given back at the end (`back`): names of directories that have gone apart.
@@ -187,15 +195,38 @@ struct There {
 }
 
 impl There {
+    /// What is at `path`; `None`: nothing.
+    fn of(beneath: &Beneath, path: &Path) -> io::Result<Option<There>> {
+        let Some(held) = beneath.hold_if_there(path)? else { return Ok(None) };
+        let found = held.found().clone();
+        let target = if found.is_symlink() { held.read_link()? } else { PathBuf::new() };
+        Ok(Some(There { found, target }))
+    }
+
     fn imported<'a>(&'a self, name: &'a OsStr, kind: Kind) -> Imported<'a> {
         host::imported(name, kind, &self.found, &self.target)
     }
 }
 
 impl<'a> Look<'a> {
-    fn new(image: &'a mut Direct, ledger: Ledger) -> Look<'a> {
+    fn new(image: &'a mut Direct, overlays: &[Overlay], ledger: Ledger) -> Look<'a> {
         let (told, backs, gone, returning, dropped, known, unplaced) = Default::default();
-        Look { image, ledger, told, backs, gone, returning, dropped, known, unplaced }
+        let roots = overlays.iter().map(|(_, path)| path.clone()).collect();
+        Look { image, roots, ledger, told, backs, gone, returning, dropped, known, unplaced }
+    }
+
+    /// The way to the host, for one look: what somebody replaces meanwhile is another one then.
+    fn beneath(&self) -> Beneath {
+        Beneath::new(self.roots.iter().map(|root| &**root))
+    }
+
+    /// What is at `path`.
+    fn there(&self, path: &Path) -> io::Result<Option<There>> {
+        There::of(&self.beneath(), path)
+    }
+
+    fn fail(&mut self, path: &Path, problem: &io::Error) {
+        self.told.failures.push(format!("{}: {}", path.display(), reason(problem)));
     }
 
     /// All that is looked at, and given back.
@@ -297,14 +328,16 @@ impl Look<'_> {
         open: &mut Vec<(Inode, PathBuf)>,
     ) -> Result<(), Errno> {
         let shown = self.image.attributes(dir)?;
-        let Ok(itself) = fs::symlink_metadata(path) else { return Ok(()) };
-        if !itself.is_dir() {
-            return Ok(());
-        }
-        let there = match listing(path) {
-            Ok(there) => there,
+        let beneath = self.beneath();
+        let looked = beneath.found(path).and_then(|itself| match itself {
+            Some(itself) if itself.is_dir() => Ok(Some((listing(&beneath, path)?, itself))),
+            _ => Ok(None),
+        });
+        let (there, itself) = match looked {
+            Ok(Some(looked)) => looked,
+            Ok(None) => return Ok(()),
             Err(problem) => {
-                self.told.failures.push(format!("{}: {}", path.display(), reason(&problem)));
+                self.fail(path, &problem);
                 return Ok(());
             }
         };
@@ -588,7 +621,7 @@ impl Look<'_> {
             None => self.seen(path, inode, replaced)?,
         };
         match seen {
-            Some(seen) if self.ledger.same(&seen, &found) || host::is_directory(path) => {}
+            Some(seen) if self.ledger.same(&seen, &found) || one.found.is_dir() => {}
             _ if self.is_equal(path, inode, one)? => {}
             _ if self.by_rule((dir, inode), path, one, seen)? => {}
             Some(_) => self.conflict(path, "changed on the host and in the image"),
@@ -665,24 +698,13 @@ fn step(what: &'static str) -> Result<(), Errno> {
 }
 
 /// All names of a directory of the host but Husk's own.
-fn listing(path: &Path) -> io::Result<HashMap<OsString, There>> {
+fn listing(beneath: &Beneath, path: &Path) -> io::Result<HashMap<OsString, There>> {
     let mut there = HashMap::new();
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if host::is_own(&name) {
-            continue;
+    for name in beneath.names(path)?.into_iter().filter(|name| !host::is_own(name)) {
+        // One that is not there has gone meanwhile.
+        if let Some(one) = There::of(beneath, &path.join(&name))? {
+            there.insert(name, one);
         }
-        let found = match entry.metadata() {
-            Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(problem);
-            }
-            // Gone meanwhile.
-            Err(_) => continue,
-            Ok(found) => found,
-        };
-        let target = fs::read_link(entry.path()).unwrap_or_default();
-        there.insert(name, There { found, target });
     }
     Ok(there)
 }

@@ -11,7 +11,6 @@
 //! 2. Whoever is killed leaves a ledger that says what may have been given back.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -122,7 +121,13 @@ impl Look<'_> {
     }
 
     fn one_back(&mut self, back: &Back) -> Result<(), Errno> {
-        let one = There::at(&back.path);
+        let one = match self.there(&back.path) {
+            Ok(one) => one,
+            Err(problem) => {
+                self.fail(&back.path, &problem);
+                return Ok(());
+            }
+        };
         let given = self.give_back(back.dir, back.inode, &back.path, one.as_ref())?;
         let (path, shown) = (&*back.path, self.image.attributes(back.inode));
         if let (Given::Busy | Given::Changed, Some(one)) = (&given, &one)
@@ -167,10 +172,15 @@ impl Look<'_> {
     /// A directory that has gone, for what the host has there now.
     fn directory_back(&mut self, back: &Back) -> Result<(), Errno> {
         let name = back.path.file_name().unwrap_or_default();
-        if !self.directory_went(back.dir, name, back.inode, &back.path)? {
-            return Ok(());
-        }
-        let Some(one) = There::at(&back.path) else { return Ok(()) };
+        let one = match self.there(&back.path) {
+            Ok(one) => one,
+            Err(problem) => {
+                self.fail(&back.path, &problem);
+                return Ok(());
+            }
+        };
+        let went = self.directory_went(back.dir, name, back.inode, &back.path)?;
+        let Some(one) = one.filter(|_| went) else { return Ok(()) };
         self.import(back.dir, name, &one)?;
         self.told.removed -= 1;
         self.told.renewed += 1;
@@ -280,13 +290,5 @@ impl Look<'_> {
         }
         self.conflict(path, "removed on the host, changed in the image");
         Ok(false)
-    }
-}
-
-impl There {
-    /// What is at `path`.
-    pub(super) fn at(path: &Path) -> Option<There> {
-        let found = fs::symlink_metadata(path).ok()?;
-        Some(There { found, target: fs::read_link(path).unwrap_or_default() })
     }
 }

@@ -11,7 +11,6 @@ use husk_proto::fs::{Attributes, Backing, Kind, Origin};
 use husk_proto::{Errno, Fs as _, Inode};
 
 use super::{Look, There};
-use crate::write_back::host::beneath::held::Held;
 use crate::write_back::host::content;
 use crate::write_back::plan::scan::is_like;
 use crate::write_back::record::ledger::Entry;
@@ -29,7 +28,7 @@ impl Look<'_> {
         if !ours || !one.found.is_file() || one.found.len() != shown.size {
             return Ok(false);
         }
-        let file = Held::at(path).and_then(|held| held.read());
+        let file = self.beneath().hold(path).and_then(|held| held.read());
         let equal = file.and_then(|file| content::equal(self.image, inode, file));
         // What cannot be read now may differ.
         Ok(equal.unwrap_or(false))
@@ -50,7 +49,7 @@ impl Look<'_> {
             Some(Entry::Gone) => true,
             None => replaced.is_none(),
         };
-        let held = Held::at(path).ok().filter(|held| held.found().is_dir());
+        let held = self.beneath().hold(path).ok().filter(|held| held.found().is_dir());
         let Some(held) = held.filter(|_| free && shown.origin.is_none()) else {
             return Ok(false);
         };

@@ -84,10 +84,12 @@ impl Look<'_> {
         };
         let seen = self.image.host_identity(origin)?;
         let is_its = |found: &fs::Metadata| (found.dev(), found.ino()) == (seen.device, seen.inode);
-        if was == path
-            || !is_its(&one.found)
-            || fs::symlink_metadata(&was).is_ok_and(|f| is_its(&f))
-        {
+        // What cannot be looked at may be there.
+        let is_there = || match self.beneath().found(&was) {
+            Ok(found) => found.is_some_and(|found| is_its(&found)),
+            Err(_) => true,
+        };
+        if was == path || !is_its(&one.found) || is_there() {
             return Ok(());
         }
         let (mode, uid, gid) = self.image.origin_rights(origin)?;
@@ -121,7 +123,7 @@ impl Look<'_> {
                 let path = path.join(&name);
                 if from_host
                     && wanted.contains(&inode)
-                    && let Some(one) = There::at(&path)
+                    && let Ok(Some(one)) = self.there(&path)
                 {
                     let shown = self.image.attributes(inode);
                     // Gone meanwhile; another may lead there.

@@ -9,7 +9,6 @@ use husk_proto::{Errno, Fs as _, Inode};
 
 use super::{Look, There, step};
 use crate::write_back::host;
-use crate::write_back::host::beneath::Beneath;
 use crate::write_back::plan::derived::{self, Verdict};
 
 /// Looks at an index that others open meanwhile.
@@ -25,11 +24,11 @@ impl Look<'_> {
         one: &There,
         seen: Option<HostIdentity>,
     ) -> Result<bool, Errno> {
-        let (name, parent) = (path.file_name().unwrap_or_default(), path.parent().unwrap_or(path));
+        let name = path.file_name().unwrap_or_default();
         if !derived::is_index(name.as_encoded_bytes()) || !one.found.is_file() {
             return Ok(false);
         }
-        let (beneath, found) = (Beneath::new([parent]), host::identity_of(&one.found));
+        let (beneath, found) = (self.beneath(), host::identity_of(&one.found));
         let look = derived::Look {
             beneath: &beneath,
             target: path,

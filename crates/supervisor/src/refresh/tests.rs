@@ -2,10 +2,12 @@
 //! of it then, and the next refresh takes the rest in. That a step itself is all or nothing, the
 //! kills of the carrier's tests show.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::rc::Rc;
 
 use husk_carrier::{check, scratch_words};
 use husk_proto::Admin as _;
@@ -20,7 +22,7 @@ use crate::write_back::tests::Scene;
 use crate::write_back::tests::killed::killed_at;
 
 /// More steps than there are.
-const STEPS_MAX: u32 = 200;
+const STEPS_MAX: u32 = 3000;
 
 /// What one look says of an object: kind, mode, size, time, number, and whose bytes it has.
 type Facts = (Kind, u32, u64, i64, u64, Option<HostIdentity>);
@@ -126,7 +128,8 @@ fn who_is_killed_at_any_step_leaves_each_object_old_or_new_and_the_next_takes_in
         change(&scene.path);
         let (root, path) = (scene.root, scene.path.clone());
         let refresh = |scene: &mut Scene| {
-            let look = Look::new(&mut scene.direct, Ledger::default());
+            let overlays = [(root, path.clone())];
+            let look = Look::new(&mut scene.direct, &overlays, Ledger::default());
             look.whole(|look| look.below(root, path.clone()))
         };
         let over = killed_at(n, || refresh(&mut scene)).is_some();
@@ -174,7 +177,8 @@ fn what_takes_the_place_of_a_directory_is_shown_as_it_is_on_the_host() {
         let sound = findings(&scene);
         let refresh = |scene: &mut Scene| {
             let (root, path) = (scene.root, scene.path.clone());
-            let look = Look::new(&mut scene.direct, Ledger::default());
+            let overlays = [(root, path.clone())];
+            let look = Look::new(&mut scene.direct, &overlays, Ledger::default());
             let told = look.whole(|look| look.below(root, path));
             assert!(told.is_complete(), "{told:#?}");
         };
@@ -276,7 +280,8 @@ fn change_later(path: &Path) {
 
 fn refresh_noting(scene: &mut Scene) -> Refreshed {
     let (root, path, ledger) = (scene.root, scene.path.clone(), scene.ledger());
-    Look::new(&mut scene.direct, ledger).whole(|look| look.below(root, path))
+    let overlays = [(root, path.clone())];
+    Look::new(&mut scene.direct, &overlays, ledger).whole(|look| look.below(root, path))
 }
 
 #[test]
@@ -568,4 +573,32 @@ fn a_right_that_the_host_takes_away_does_not_come_back_after_a_refresh() {
         let length = rustix::fs::getxattr(&path, "user.note", &mut value[..]).unwrap();
         assert_eq!(&value[..length], b"ours");
     }
+}
+
+/// A disk that fails, or a server that does not answer, says nothing of what is there.
+#[test]
+fn what_cannot_be_looked_at_has_not_gone() {
+    let mut last = 0;
+    for n in 1.. {
+        assert!(n < STEPS_MAX);
+        let mut scene = synced_scene(n);
+        let before = shown(&mut scene).into_keys().collect::<Vec<_>>();
+        let (count, hit) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None)));
+        let seen = Rc::clone(&hit);
+        let plan = move |call: &'static str| {
+            count.set(count.get() + 1);
+            let fails = count.get() == n;
+            if fails {
+                hit.set(Some(call));
+            }
+            if fails { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
+        };
+        let told = schedule::during(plan, || refresh_noting(&mut scene));
+        let after = shown(&mut scene).into_keys().collect::<Vec<_>>();
+        assert_eq!(after, before, "call {n}, {:?}: {told:#?}", seen.get());
+        let Some(call) = seen.get() else { break };
+        assert!(!told.failures.is_empty(), "call {n}, {call}: {told:#?}");
+        last = n;
+    }
+    assert!(last > 30, "{last} calls");
 }
