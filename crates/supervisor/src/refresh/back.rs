@@ -272,7 +272,7 @@ impl Look<'_> {
         if ledger::facts(&shown, extended.as_ref()) != here.facts {
             return Ok(false);
         }
-        let bytes = shown.step.kind == Kind::File && shown.backing == Backing::Image;
+        let bytes = host::has_own_bytes(&shown);
         Ok(!bytes
             || here.content.is_some() && content::hash(self.image, inode).ok() == here.content)
     }

@@ -7,10 +7,11 @@
 
 use std::path::Path;
 
-use husk_proto::fs::{Attributes, Backing, Kind, Origin};
+use husk_proto::fs::{Attributes, Origin};
 use husk_proto::{Errno, Fs as _, Inode};
 
 use super::{Look, There};
+use crate::write_back::host;
 use crate::write_back::host::content;
 use crate::write_back::plan::scan::is_like;
 use crate::write_back::record::ledger::Entry;
@@ -24,7 +25,7 @@ impl Look<'_> {
         one: &There,
     ) -> Result<bool, Errno> {
         let shown = self.image.attributes(inode)?;
-        let ours = shown.step.kind == Kind::File && shown.backing == Backing::Image;
+        let ours = host::has_own_bytes(&shown);
         if !ours || !one.found.is_file() || one.found.len() != shown.size {
             return Ok(false);
         }

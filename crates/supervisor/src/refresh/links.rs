@@ -45,8 +45,7 @@ impl Look<'_> {
             let Ok(shown) = self.image.attributes(inode) else { continue };
             let found = one.imported(OsStr::new(""), kind);
             let born = found.born_ns > 0 && found.born_ns == shown.born_ns;
-            let seen = HostIdentity { changed_ns: found.identity.changed_ns, ..seen };
-            if !born && seen != found.identity {
+            if !born && !host::same_content(&seen, &found.identity) {
                 continue;
             }
             step("note links")?;

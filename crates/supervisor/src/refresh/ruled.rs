@@ -4,7 +4,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use husk_proto::fs::{Backing, HostIdentity, Kind};
+use husk_proto::fs::{HostIdentity, Kind};
 use husk_proto::{Errno, Fs as _, Inode};
 
 use super::{Look, There, step};
@@ -42,7 +42,7 @@ impl Look<'_> {
                 mark => mark?,
             };
             let shown = self.image.attributes(inode)?;
-            if shown.step.kind != Kind::File || shown.backing != Backing::Image {
+            if !host::has_own_bytes(&shown) {
                 return Ok(false);
             }
             match derived::verdict(self.image, inode, &look) {

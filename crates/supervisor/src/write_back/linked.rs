@@ -19,7 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Backing, HostIdentity, Kind};
+use husk_proto::fs::{HostIdentity, Kind};
 use husk_proto::{Errno, Inode};
 
 use super::host::beneath::{Beneath, Object as Which, object_of};
@@ -84,7 +84,7 @@ fn linked_since<S: Source>(
 /// Whether it is a file whose bytes are the image's.
 fn has_own_bytes<S: Source>(source: &mut S, inode: Inode) -> bool {
     let shown = source.attributes(inode);
-    shown.is_ok_and(|shown| shown.step.kind == Kind::File && shown.backing == Backing::Image)
+    shown.is_ok_and(|shown| host::has_own_bytes(&shown))
 }
 
 /// Invariant 1, and whether it has got a name since it was `seen`.

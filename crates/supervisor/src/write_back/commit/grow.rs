@@ -98,7 +98,7 @@ impl Growing<'_> {
         let held = self.place.open_to_append().ok()?;
         let found = held.found();
         let (step, mode) = (&self.put.object.attributes.step, found.mode() & 0o7777);
-        let same = is_unchanged(&held.identity(), &self.old)
+        let same = host::same_content(&self.old, &held.identity())
             && found.nlink() == 1
             && (mode, found.uid(), found.gid()) == (step.mode & 0o7777, step.uid, step.gid)
             && mode & host::SET_ID == 0;
@@ -207,7 +207,7 @@ impl Append<'_> {
             }
             Some(_) => return Grown::Changed,
             None => match self.place.open_to_append() {
-                Ok(held) if is_unchanged(&held.identity(), &self.old) => {
+                Ok(held) if host::same_content(&self.old, &held.identity()) => {
                     let there = |()| self.done(&held, self.place.glance()?.identity);
                     self.append_to(&held).and_then(there)
                 }
@@ -220,7 +220,7 @@ impl Append<'_> {
     /// Whether the name leads to what is held, as it was.
     fn is_named(&self, held: &Held) -> bool {
         let there = self.place.glance().map(|there| there.identity);
-        let same = |there: &HostIdentity| is_unchanged(there, &self.old);
+        let same = |there: &HostIdentity| host::same_content(&self.old, there);
         there.is_ok_and(|there| same(&there) && there.inode == held.found().ino())
     }
 
@@ -345,11 +345,6 @@ impl<S: Source> Commit<'_, S> {
         let late = Made { temporary, which, complete: true, tail: None };
         self.place_over(put, &late, &put.target(), &old)
     }
-}
-
-/// Whether a file is what was imported.
-fn is_unchanged(found: &HostIdentity, old: &HostIdentity) -> bool {
-    HostIdentity { changed_ns: old.changed_ns, ..*found } == *old
 }
 
 /// Whether what a file has from `size` on is the beginning of `tail`, or all of it.

@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, Backing, HostIdentity, Kind, Rights};
+use husk_proto::fs::{Attributes, HostIdentity, Kind, Rights};
 use husk_proto::{Errno, Inode};
 
 use super::grow::{Growing, Tail};
@@ -463,8 +463,7 @@ impl<'a, S: Source> Maker<'a, S> {
     /// A hash of the bytes of a file whose bytes are the image's, and which the host has, too: a
     /// refresh compares with it. Others have one once the image has taken them over (`detach`).
     fn hash_of(&self, object: &Object, held: &Held, edited: bool) -> Option<u64> {
-        let ours = object.attributes.step.kind == Kind::File
-            && object.attributes.backing == Backing::Image;
+        let ours = host::has_own_bytes(&object.attributes);
         if !self.live || !ours || edited {
             return None;
         }

@@ -160,7 +160,8 @@ fn replace(
     let filled = fill(&new, old, bytes);
     let _ = derived::remember_new(beneath, name);
     let there = |path: &Path| beneath.identity(path);
-    let is_same = |one: Option<HostIdentity>| one.is_some_and(|one| is_unchanged(&one, found));
+    let is_same =
+        |one: Option<HostIdentity>| one.is_some_and(|one| host::same_content(found, &one));
     let replaced = filled.and_then(|()| {
         if !is_same(there(path)?) || there(name)?.map(which) != Some(which(made)) {
             return Ok(false);
@@ -181,7 +182,7 @@ fn replace(
     });
     // Nothing but what was made here or replaced goes.
     let left = there(name).ok().flatten();
-    if left.is_some_and(|left| which(left) == which(made) || is_unchanged(&left, found)) {
+    if left.is_some_and(|left| which(left) == which(made) || host::same_content(found, &left)) {
         let _ = beneath.remove(name);
     }
     Ok(replaced?.then_some(host::identity_of(&new.metadata()?)))
@@ -192,11 +193,6 @@ fn fill(new: &File, old: &File, bytes: &[u8]) -> io::Result<()> {
     write_all_at(new, bytes, 0)?;
     Held::of_file(new.try_clone()?)?.set_like(&old.metadata()?)?;
     sync(new)
-}
-
-/// Whether an index is the one that was read; that it has lost a name says nothing.
-fn is_unchanged(now: &HostIdentity, found: &HostIdentity) -> bool {
-    HostIdentity { changed_ns: found.changed_ns, ..*now } == *found
 }
 
 fn which(one: HostIdentity) -> Which {

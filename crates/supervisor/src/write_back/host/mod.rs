@@ -27,7 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind, Rights};
+use husk_proto::fs::{Attributes, Backing, HostIdentity, Imported, Kind, Rights};
 use husk_proto::image::OWN_NAMES as PREFIX;
 use rustix::fs::FileType;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -157,6 +157,11 @@ pub fn rights_of(found: &fs::Metadata) -> Rights {
 /// Whether nothing but the status of an object may have changed.
 pub fn same_content(seen: &HostIdentity, found: &HostIdentity) -> bool {
     HostIdentity { changed_ns: seen.changed_ns, ..*found } == *seen
+}
+
+/// Whether it is a file whose bytes are the image's.
+pub fn has_own_bytes(attributes: &Attributes) -> bool {
+    attributes.step.kind == Kind::File && attributes.backing == Backing::Image
 }
 
 /// Our rights, and the host's (`theirs`) where ours are still those of `before`.

@@ -420,7 +420,7 @@ impl<'a, S: Source> Scan<'a, S> {
         here: Here,
     ) -> Result<(), Errno> {
         let target = dir.join(&name.name);
-        let in_image = attributes.step.kind == Kind::File && attributes.backing == Backing::Image;
+        let in_image = host::has_own_bytes(&attributes);
         if in_image && !self.has_bytes_of(name.inode, &here, &target)? {
             let object = self.made_of(name.inode, attributes, Content::Image)?;
             self.put(dir, name.name.clone(), object, Some(here.identity));
@@ -490,7 +490,7 @@ impl<'a, S: Source> Scan<'a, S> {
         let target = dir.join(&name.name);
         let Some(origin) = attributes.origin else { return Ok(()) };
         let expected = self.source.host_identity(origin)?;
-        let in_image = attributes.step.kind == Kind::File && attributes.backing == Backing::Image;
+        let in_image = host::has_own_bytes(&attributes);
         let same = !in_image || self.same_bytes(name.inode, &attributes, &expected, &target);
         if !same {
             let object = self.made_of(name.inode, attributes, Content::Image)?;
@@ -525,7 +525,7 @@ impl<'a, S: Source> Scan<'a, S> {
     fn changed(&mut self, attributes: &Attributes) -> Result<bool, Errno> {
         let Some(origin) = attributes.origin else { return Ok(true) };
         let imported = self.source.host_identity(origin)?;
-        let in_image = attributes.step.kind == Kind::File && attributes.backing == Backing::Image;
+        let in_image = host::has_own_bytes(attributes);
         // Extended attributes set within the tick of the host's last change leave no trace in the
         // times; other attributes do (`kernel::fs::attributes`).
         let extended = attributes.extended == Backing::Image;

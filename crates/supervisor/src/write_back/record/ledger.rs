@@ -315,8 +315,8 @@ impl Ledger {
 
     /// Whether `found` is what was `expected`, as far as others are concerned.
     pub fn same(&self, expected: &HostIdentity, found: &HostIdentity) -> bool {
-        let content = HostIdentity { changed_ns: expected.changed_ns, ..*found } == *expected;
-        content && (found.changed_ns == expected.changed_ns || self.is_ours(found))
+        host::same_content(expected, found)
+            && (found.changed_ns == expected.changed_ns || self.is_ours(found))
     }
 
     /// When it was decided that the object at `path` goes, if it was.

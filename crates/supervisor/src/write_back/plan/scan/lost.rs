@@ -110,7 +110,7 @@ impl<S: Source> Scan<'_, S> {
         let known = self.ledger.here_of(path, inode).copied();
         let Some(here) = known else { return Ok(false) };
         let extended = extended::of(self.source, inode, attributes)?;
-        let bytes = attributes.step.kind == Kind::File && attributes.backing == Backing::Image;
+        let bytes = host::has_own_bytes(attributes);
         Ok(ledger::facts(attributes, extended.as_ref()) == here.facts
             && (!bytes || self.has_bytes_of(inode, &here, path)?))
     }

@@ -32,9 +32,8 @@ impl<S: Source> Scan<'_, S> {
     /// Whether `found` at `path` is what is expected, as far as others are concerned. Bytes that
     /// pass through a FIFO or a socket change its times, and nothing that the image has of it.
     pub(super) fn same(&self, path: &Path, expected: &HostIdentity, found: &HostIdentity) -> bool {
-        let status = HostIdentity { changed_ns: expected.changed_ns, ..*found };
         let which = |one: &HostIdentity| (one.device, one.inode);
-        status == *expected
+        host::same_content(expected, found)
             || self.ledger.same(expected, found)
             || which(expected) == which(found)
                 && self.beneath.found(path).is_ok_and(|one| one.as_ref().is_some_and(is_special))

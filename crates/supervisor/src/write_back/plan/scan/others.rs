@@ -11,13 +11,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::{Backing, Kind};
+use husk_proto::fs::Kind;
 use husk_proto::{Errno, Inode};
 
-use crate::write_back::Source;
 use crate::write_back::commit::detach;
 use crate::write_back::host::beneath::Beneath;
 use crate::write_back::plan::{Content, Object, Plan};
+use crate::write_back::{Source, host};
 
 /// Device and inode number of a host file.
 type Which = (u64, u64);
@@ -59,8 +59,7 @@ fn changed<S: Source>(source: &mut S) -> HashSet<Which> {
     let mut wanted = HashSet::new();
     for inode in all {
         let Ok(attributes) = source.attributes(inode) else { continue };
-        let changed = attributes.step.kind == Kind::File && attributes.backing == Backing::Image;
-        if let Some(origin) = attributes.origin.filter(|_| changed)
+        if let Some(origin) = attributes.origin.filter(|_| host::has_own_bytes(&attributes))
             && let Ok(identity) = source.host_identity(origin)
         {
             wanted.insert((identity.device, identity.inode));
