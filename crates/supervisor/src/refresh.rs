@@ -367,12 +367,14 @@ impl Look<'_> {
         open: &mut Vec<(Inode, PathBuf)>,
     ) -> Result<(), Errno> {
         let shown = self.image.attributes(inode)?;
-        let in_place = from_host || origin_path(self.image, &shown)?.as_deref() == Some(path);
+        let placed = origin_path(self.image, &shown)?.as_deref() == Some(path);
+        let in_place = from_host || placed;
         let one = there.get(name);
         let directory = shown.step.kind == Kind::Directory;
         if directory && let Some(one) = one.filter(|one| one.found.is_dir()) {
             let replaced = whiteouts.get(name).copied();
-            if in_place
+            // The host's name of one below a directory that was moved is still that of before.
+            if placed
                 || self.settled(dir, inode, path, one)?
                 || self.joined((dir, inode), path, &shown, one, replaced)?
             {

@@ -602,3 +602,43 @@ fn what_cannot_be_looked_at_has_not_gone() {
     }
     assert!(last > 30, "{last} calls");
 }
+
+#[test]
+fn what_the_host_does_below_a_directory_that_was_moved_and_synced_is_taken_in_where_it_is() {
+    for live in [false, true] {
+        let mut scene = Scene::at_once(|path| {
+            fs::create_dir_all(path.join("d/c/deep")).unwrap();
+            for name in ["d/c/grows", "d/c/deep/grows"] {
+                fs::write(path.join(name), "host").unwrap();
+            }
+        });
+        scene.at("d/c/deep");
+        scene.rename("d", "e");
+        let outcome = scene.bring_here(true);
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        for directory in ["e/c", "e/c/deep"] {
+            let at = |name: &str| scene.path.join(directory).join(name);
+            fs::write(at("grows"), "host, and longer").unwrap();
+            fs::write(at("came"), "came").unwrap();
+        }
+        let told = refresh_noting(&mut scene);
+        assert!(told.is_complete(), "{told:#?}");
+        for directory in ["e/c", "e/c/deep"] {
+            for name in ["grows", "came"] {
+                let path = format!("{directory}/{name}");
+                let inode = scene.at(&path);
+                let shown = scene.direct.attributes(inode).unwrap();
+                let origin = origin_path(&mut scene.direct, &shown).unwrap();
+                assert_eq!(origin, Some(scene.path.join(&path)));
+            }
+            scene.rewrite(&format!("{directory}/came"), b"ours");
+            scene.rename(&format!("{directory}/grows"), &format!("{directory}/moved"));
+        }
+        let outcome = scene.bring_here(live);
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        for directory in ["e/c", "e/c/deep"] {
+            let read = |name| fs::read_to_string(scene.path.join(directory).join(name)).unwrap();
+            assert_eq!((read("came"), read("moved")), ("ours".into(), "host, and longer".into()));
+        }
+    }
+}
