@@ -341,7 +341,6 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.tell_hosts(set, &mut told, &bytes);
             }
         }
-        self.nap(200_000);
         let _ = self.collect(set, &mut told);
         if told.count == 0 && result > 0 {
             // What it told of has gone from the set: as after a stop and a continuation.
