@@ -49,10 +49,12 @@ impl Direct {
     fn await_grant(&self, wish: Wish, looks_max: u32, looked: &mut dyn FnMut()) -> Result<()> {
         let (tree, mut dead_looks) = (wish.tree, 0);
         for _ in 0..looks_max {
+            let granted = volume::granted(&self.kernel, tree);
             if let Some(answer) = volume::answer(&self.kernel, wish) {
                 return answer;
             }
-            if volume::await_answer(&self.kernel, wish, LOOK_NS) && self.is_unserved(tree) {
+            if volume::await_answer(&self.kernel, wish, granted, LOOK_NS) && self.is_unserved(tree)
+            {
                 dead_looks += 1;
                 if !self.is_followed(tree) || dead_looks > FOLLOW_LOOKS_MAX {
                     break;

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   slot: free ─► claimed ─► posted ─► (the server writes the log) ─► done ─► free
-//!          who waits ──┘         └── rings the bell           sleeps on the slot's word
+//!          who waits ──┘         └── rings the bell           sleeps, as the bit of its slot
 //! ```
 //!
 //! 1. A slot's word names its owner in every state but `free`, so that one left by a death is
 //!    found, and a word is changed only by who may: the owner, or the server once it is posted.
 //! 2. A result is there before the slot is done.
+//! 3. Those whose results are there at the same time are woken by one call. One after the other,
+//!    each would get the core of the server first, and the last wait for programs in between.
 
 use husk_proto::volume::{Asked, Counter, NAME_BYTES_MAX, State, TOOK_CLASSES, Wish};
 use husk_proto::{Errno, Inode, Result};
@@ -33,6 +35,8 @@ pub(crate) const ENDED: u32 = 4;
 const FOLLOWED: u32 = 5;
 /// Since when its log is written, ns since the epoch.
 const SINCE: u32 = 6;
+/// Moves with each group of answers: who waits sleeps on it.
+const GRANTED: u32 = 7;
 /// Counters for people (`Counter`).
 const COUNTERS: u32 = 16;
 /// What it is called, filled up with zeros.
@@ -45,6 +49,7 @@ const SLOTS_MAX: u32 = 32;
 
 const WORD_BYTES: usize = 8;
 
+const _: () = assert!(SLOTS_MAX <= u32::BITS);
 const _: () = assert!(COUNTERS + COUNTED <= NAME);
 const _: () = assert!(NAME as usize + NAME_BYTES_MAX / WORD_BYTES <= TOOK as usize);
 const _: () = assert!(TOOK as usize + TOOK_CLASSES <= SLOTS as usize);
@@ -271,10 +276,15 @@ pub fn answer(kernel: &Kernel, wish: Wish) -> Option<Result<()>> {
     Some(if errno == 0 { Ok(()) } else { Err(Errno(errno)) })
 }
 
+/// How many groups have been answered, for `await_answer`, before a look for the answer.
+pub fn granted(kernel: &Kernel, tree: u32) -> u32 {
+    kernel.session.region.load_in_order(words(kernel, tree).word(GRANTED)) as u32
+}
+
 /// Sleeps until it may be there, at most `most_ns`; whether the time ran out.
-pub fn await_answer(kernel: &Kernel, wish: Wish, most_ns: u64) -> bool {
-    let posted = mine(kernel, POSTED);
-    kernel.session.sleep(slot(kernel, wish), posted as u32, most_ns)
+pub fn await_answer(kernel: &Kernel, wish: Wish, granted: u32, most_ns: u64) -> bool {
+    let cell = words(kernel, wish.tree).word(GRANTED);
+    kernel.session.sleep_as(cell, 1 << wish.slot, granted, most_ns)
 }
 
 /// Gives a wish up. False: it is answered.
@@ -309,16 +319,26 @@ pub fn each_wish(kernel: &Kernel, tree: u32, emit: &mut dyn FnMut(Wish, Asked)) 
     }
 }
 
-/// Server: answers a wish.
-pub fn grant(kernel: &Kernel, wish: Wish, result: Result<()>) {
-    let (region, cell) = (&kernel.session.region, slot(kernel, wish));
-    let word = region.load(cell);
-    if word & PHASE != POSTED {
-        return;
+/// Server: answers wishes of a volume.
+pub fn grant(kernel: &Kernel, tree: u32, wishes: &[Wish], result: Result<()>) {
+    let region = &kernel.session.region;
+    let mut bits = 0;
+    for &wish in wishes {
+        let cell = slot(kernel, wish);
+        let word = region.load(cell);
+        if word & PHASE != POSTED {
+            continue;
+        }
+        region.store(cell.word(2), result.map_or_else(|errno| errno.0 as u64, |()| 0));
+        if region.swap_if(cell, word, word | DONE) {
+            bits |= 1 << wish.slot;
+        }
     }
-    region.store(cell.word(2), result.map_or_else(|errno| errno.0 as u64, |()| 0));
-    if region.swap_if(cell, word, word | DONE) {
-        kernel.session.wake(cell, 1);
+    let granted = words(kernel, tree).word(GRANTED);
+    region.store(granted, region.load(granted).wrapping_add(1));
+    if bits != 0 {
+        // Invariant 3.
+        kernel.session.wake_those(granted, bits);
     }
 }
 

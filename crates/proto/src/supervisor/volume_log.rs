@@ -30,8 +30,8 @@ VolumeLog in volume_log, operations {
     volume_each_wish = - { tree: u32, emit: &mut dyn FnMut(Wish, Asked) } -> (),
         by image::volume::each_wish;
 
-    /// Answers a wish.
-    volume_grant = - { wish: Wish, result: Result<()> } -> (),
+    /// Answers wishes of a volume, all of them at once.
+    volume_grant = - { tree: u32, wishes: &[Wish], result: Result<()> } -> (),
         by image::volume::grant;
 
     /// Asks from outside of the image that volume `tree` gets larger, and waits until it has.

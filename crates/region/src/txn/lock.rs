@@ -279,6 +279,40 @@ impl Session {
         result == -110
     }
 
+    /// Sleeps as `sleep` does, but only a `wake_those` that names one of `bits` ends it.
+    pub fn sleep_as(&self, cell: Cell, bits: u32, value: u32, most_ns: u64) -> bool {
+        #[cfg(feature = "models")]
+        if model_hooks::rest() {
+            return true;
+        }
+        const MONOTONIC: usize = 1;
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut time = [0u64; 2];
+        let place = time.as_mut_ptr() as usize;
+        // SAFETY: `struct timespec` is two words.
+        unsafe { syscall(nr::clock_gettime, [MONOTONIC, place, 0, 0, 0, 0]) };
+        // This call wants the time at which it ends.
+        let [seconds, ns] = core::hint::black_box(time);
+        let ns = ns + most_ns;
+        let until = [seconds + ns / SECOND_NS, ns % SECOND_NS];
+        let address = self.region.futex_address(cell);
+        let until = until.as_ptr() as usize;
+        // SAFETY: FUTEX_WAIT_BITSET on a word of the arena with a time that lives over the call.
+        let result =
+            unsafe { syscall(nr::futex, [address, 9, value as usize, until, 0, bits as usize]) };
+        result == -110
+    }
+
+    /// Wakes all sleepers of a word that have one of `bits`, at once: none of them gets the core of
+    /// this thread before all are awake.
+    #[cold]
+    pub fn wake_those(&self, cell: Cell, bits: u32) {
+        const ALL: usize = i32::MAX as usize;
+        let address = self.region.futex_address(cell);
+        // SAFETY: FUTEX_WAKE_BITSET on a word of the arena.
+        unsafe { syscall(nr::futex, [address, 10, ALL, 0, 0, bits as usize]) };
+    }
+
     /// Wakes up to `count` sleepers of a word.
     #[cold]
     pub fn wake(&self, cell: Cell, count: u32) {

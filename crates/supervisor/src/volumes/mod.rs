@@ -210,21 +210,19 @@ fn answer(direct: &mut Direct, saver: &mut Saver, name: &str, making: &mut Optio
         let decided = resize::go_on(direct, saver, making, &sizes);
         look_at(direct, saver, name);
         if let Some((wish, result)) = decided {
-            direct.volume_grant(wish, result);
+            direct.volume_grant(tree, &[wish], result);
         }
     }
     if waiting.is_empty() {
         return false;
     }
     let begun = Instant::now();
-    let wishes: Vec<_> = waiting.iter().map(|(_, inode)| *inode).collect();
-    let result = saver.save(direct, &wishes).map_err(errno_of);
+    let (wishes, inodes): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
+    let result = saver.save(direct, &inodes).map_err(errno_of);
     look_at(direct, saver, name);
-    direct.volume_count(tree, VolumeCounter::Wishes, waiting.len() as u64);
+    direct.volume_count(tree, VolumeCounter::Wishes, wishes.len() as u64);
     direct.volume_count_group(tree, begun.elapsed().as_nanos() as u64);
-    for (wish, _) in waiting {
-        direct.volume_grant(wish, result);
-    }
+    direct.volume_grant(tree, &wishes, result);
     saver.save_room(direct);
     look_at(direct, saver, name);
     true
