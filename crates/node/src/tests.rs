@@ -459,7 +459,9 @@ fn inodes(desk: &mut Desk) -> Vec<Inode> {
 #[test]
 fn a_lock_whose_answer_nobody_takes_goes_and_what_its_table_had_before_stays() {
     let mut desk = Desk::new();
-    let file = inodes(&mut desk)[1];
+    let (who, root) = (everything(), desk.root);
+    let made = desk.agent.direct().create(&who, root, b"locked", Node::File(0o644));
+    let file = made.expect("made");
     let object = Object { number: file.number.into(), generation: file.generation };
     let mut is_granted = |node: u16, owner, start, is_heard: bool| {
         let (mode, by) = (record::LockMode::Exclusive, record::LockBy::Process);
