@@ -234,13 +234,14 @@ impl Hosts {
         self.home.with_file_name(socket_name(at as u16 + 1))
     }
 
-    /// What has become of those there are, by host.
+    /// What has become of those that were being started, by host.
     pub fn news(&mut self) -> Vec<(String, News)> {
         let mut all = Vec::new();
         for at in 0..self.all.len() {
             let host = self.all[at].host.clone();
-            let Some(session) = &mut self.all[at].session else { continue };
-            let Some(news) = session.hear(&host) else { continue };
+            let starting = self.all[at].session.as_mut();
+            let starting = starting.filter(|session| session.state == State::Starting);
+            let Some(news) = starting.and_then(|session| session.hear(&host)) else { continue };
             let (from, to) = (self.new_socket(self.all[at].node()), self.socket(at));
             let news = match news {
                 News::Up => match std::fs::rename(from, to) {
@@ -252,10 +253,6 @@ impl Hosts {
                 },
                 other => other,
             };
-            if let News::Lost(_) = news {
-                // Its starter may have been killed.
-                loads::tell(&self.home, at + 1, 0);
-            }
             if let News::Failed(_) = news
                 && let Some(leaving) = self.leave_at(at)
             {
@@ -264,6 +261,21 @@ impl Hosts {
             all.push((host, news));
         }
         self.trim();
+        all
+    }
+
+    /// The nodes of hosts that were lost since this was asked last: they are dead.
+    pub fn lost(&mut self) -> Vec<u16> {
+        let mut all = Vec::new();
+        for at in 0..self.all.len() {
+            let host = self.all[at].host.clone();
+            let up = self.all[at].session.as_mut().filter(|session| session.state == State::Up);
+            if let Some(News::Lost(node)) = up.and_then(|session| session.hear(&host)) {
+                // Its starter may have been killed.
+                loads::tell(&self.home, at + 1, 0);
+                all.push(node);
+            }
+        }
         all
     }
 

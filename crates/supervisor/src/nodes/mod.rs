@@ -222,12 +222,8 @@ impl Nodes {
     pub fn host_news(&mut self, direct: &mut Direct) -> Vec<(String, News)> {
         let Some(hosts) = &mut self.hosts else { return Vec::new() };
         let news = hosts.news();
-        for (_, one) in &news {
-            match one {
-                News::Up => set_hosts(direct, hosts.count()),
-                News::Lost(node) => self.deaths.add(*node),
-                News::Failed(_) => {}
-            }
+        if news.iter().any(|(_, one)| matches!(one, News::Up)) {
+            set_hosts(direct, hosts.count());
         }
         news
     }
@@ -310,6 +306,8 @@ impl Nodes {
         if ended {
             self.replace_agent();
         }
+        let lost = self.hosts.as_mut().map(Hosts::lost).unwrap_or_default();
+        lost.into_iter().for_each(|node| self.deaths.add(node));
         self.deaths.look(&self.home, &self.names);
     }
 
