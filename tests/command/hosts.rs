@@ -6,6 +6,7 @@ mod broken;
 mod build;
 mod copies;
 mod host;
+mod locks;
 mod placed;
 mod room;
 mod spent;
@@ -144,7 +145,8 @@ export GOFLAGS=-mod=mod GOPROXY=off GO111MODULE=on
 printf 'module m\n\ngo 1.18\n' >go.mod
 printf 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("built", 1+1) }\n' >main.go
 go version >/dev/null || exit 0
-go build -trimpath -toolexec 'env HUSK_NODE=1' -o p . && ./p && cksum p"#;
+go build -trimpath -toolexec 'env HUSK_NODE=1' -o p . && ./p && cksum p
+HUSK_NODE=1 go build -trimpath -o q . && cmp p q"#;
     let ([here, there], count) = both(&host, script);
     assert_eq!(here, there);
     assert!(there.starts_with("b'aaa1234aa'\n") && there.contains("BownaCaaa\n"), "{there}");

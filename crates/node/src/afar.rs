@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use husk_abi::sys::general::O_NOFOLLOW;
 use husk_proto::fs::{Attributes, Backing, CAPABILITY, Fs as _, Kind, Origin};
 use husk_proto::{Errno, Inode};
-use husk_wire::record::{AttributeCall, LockBy};
+use husk_wire::record::AttributeCall;
 use husk_wire::{Failure, Kind as Asked, record, request};
 
 use crate::agent::{Agent, told as told_near};
@@ -28,8 +28,8 @@ pub struct Lent {
 
 /// What is not answered over hosts: it is about this host's own objects.
 pub fn is_refused(asked: Asked) -> bool {
-    use Asked::{DescriptionIo, HostFile, Memory, PassDescription, Unlock};
-    matches!(asked, HostFile | Memory | PassDescription | DescriptionIo | Unlock)
+    use Asked::{DescriptionIo, HostFile, Memory, PassDescription};
+    matches!(asked, HostFile | Memory | PassDescription | DescriptionIo)
 }
 
 /// What is told of an inode: nothing of the host.
@@ -43,12 +43,6 @@ impl Agent {
     pub fn may_ask(&self, asked: &request::Extended<'_>) -> Result<(), Failure> {
         let takes = asked.call == AttributeCall::Remove && asked.name.bytes() == CAPABILITY;
         if self.is_afar && !takes { Err(failure(Errno::EOPNOTSUPP)) } else { Ok(()) }
-    }
-
-    /// Whether a lock is one that nobody waits for: who waits looks at this host's memory.
-    pub fn may_lock(&self, by: LockBy) -> Result<(), Failure> {
-        let may = !self.is_afar || by == LockBy::Mapping;
-        if may { Ok(()) } else { Err(failure(Errno::EOPNOTSUPP)) }
     }
 
     /// Devices and other mounts below a tree are this host's: they cannot be used elsewhere.

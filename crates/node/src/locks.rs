@@ -46,7 +46,6 @@ fn range(said: Bytes) -> Result<Range, Failure> {
 impl Agent {
     /// Locks a range: whether that was granted, or the word of those who wait.
     pub fn lock(&mut self, header: &Header, asked: request::Lock, room: &mut [u8]) -> Handled {
-        self.may_lock(asked.by)?;
         let mode = match asked.mode {
             LockMode::Shared => Mode::Shared,
             LockMode::Exclusive => Mode::Exclusive,

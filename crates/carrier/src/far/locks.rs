@@ -4,19 +4,30 @@
 //!   flock, OFD   by the hold that keeps the description open at home: they end with it
 //!   POSIX        by our table's number: given back when a number of the file is closed
 //!   blocked      the answer says which value the home's word for waiters has; who waits sleeps on
-//!                that word until somebody at home gives a lock back
+//!                that word until somebody at home gives a lock back; on another host it asks again
 //! ```
 
+use core::sync::atomic::AtomicU32;
+
+use husk_abi::sys::general::O_RDONLY;
 use husk_kernel::descriptor::open;
+use husk_kernel::fs::{attributes, walk};
 use husk_kernel::lock::{self, By};
+use husk_proto::fs::Change;
 use husk_proto::lock::{Held, Mode, Outcome, Owner, Range};
 use husk_proto::{Description, Errno, Files, Inode, Result, Shortcuts as _};
 use husk_wire::record::{LockBy, LockMode, Range as Bytes};
 use husk_wire::{AFAR, message, request};
 
 use super::home::there;
+use super::stand_in::everything;
 use super::{BUSY_MAX, BUSY_NAP_NS, nap, object};
 use crate::Direct;
+
+/// The mode of a stand-in of which a table of another host has POSIX locks.
+const LOCKED: u32 = 0o604;
+/// What waits for a lock on another host sleeps on: it asks again when that has been long enough.
+static NOBODY_WAKES: AtomicU32 = AtomicU32::new(0);
 
 /// Up to the end, wherever that is.
 const ALL: Bytes = Bytes { start: 0, length: 0 };
@@ -30,15 +41,48 @@ fn bytes(range: Range) -> Result<Bytes> {
 }
 
 impl Direct {
-    /// The hold that keeps a description open at home.
-    fn hold_behind(&self, description: Description) -> Result<u64> {
-        match self.held_behind(description)?.1 {
+    /// The hold that keeps a description open at home. A file of home's host that another host
+    /// reads has none before it has a lock.
+    fn hold_behind(&mut self, description: Description) -> Result<u64> {
+        let (own, hold) = self.held_behind(description)?;
+        if hold != 0 {
+            return Ok(hold);
+        }
+        let inode = self.home_of(own)?;
+        self.far_own(inode, Some(u64::MAX))?;
+        match self.far_hold(inode, O_RDONLY)? {
             0 => Err(Errno::ENOLCK),
-            hold => Ok(hold),
+            hold => {
+                self.keep_hold(own, hold).inspect_err(|_| self.far_give_back(&[hold]))?;
+                Ok(hold)
+            }
         }
     }
 
-    fn whose(&self, owner: Owner) -> Result<(LockBy, u64)> {
+    /// On another host, where the home's locks cannot be looked at: our table has locks of a file,
+    /// which every number that it has for the file now is marked with.
+    fn mark_locked(&mut self, inode: Inode) {
+        let files = self.files();
+        self.each_held(files, &mut |me, _, own, _| {
+            if me.home_of(own) == Ok(inode) {
+                let change = Change { mode: Some(LOCKED), ..Change::default() };
+                let who = everything(0, 0);
+                // One that is not marked is given back with the node.
+                let _ = attributes::change(&me.kernel, &who, own, change, me.now());
+            }
+        });
+    }
+
+    fn is_locked_by(&mut self, files: Files, inode: Inode) -> bool {
+        let mut is = false;
+        self.each_held(files, &mut |me, _, own, _| {
+            let marked = walk::step(&me.kernel, own).is_ok_and(|step| step.mode == LOCKED);
+            is |= marked && me.home_of(own) == Ok(inode);
+        });
+        is
+    }
+
+    fn whose(&mut self, owner: Owner) -> Result<(LockBy, u64)> {
         Ok(match owner {
             Owner::Process => (LockBy::Process, self.files().0.into()),
             Owner::Description(description) => {
@@ -58,10 +102,8 @@ impl Direct {
         range: Range,
         mode: Mode,
     ) -> Result<Outcome> {
-        if self.node() >= AFAR {
-            return if mode == Mode::Unlock { Ok(Outcome::Granted) } else { Err(Errno::ENOLCK) };
-        }
         self.far_forget();
+        let is_table = owner == Owner::Process;
         let (by, owner) = self.whose(owner)?;
         let (object, range) = (object(inode), bytes(range)?);
         let mode = match mode {
@@ -74,7 +116,14 @@ impl Direct {
         let asked = request::Lock { object, owner, range, mode, waits: false, by };
         let said = self.ask::<message::Lock>(&asked, &mut [0; 128], &mut [0; 128])?;
         if said.is_granted {
+            if is_table && self.node() >= AFAR {
+                self.mark_locked(inode);
+            }
             return Ok(Outcome::Granted);
+        }
+        if self.node() >= AFAR {
+            let address = (&raw const NOBODY_WAKES) as usize;
+            return Ok(Outcome::Blocked { address, value: 0 });
         }
         let address = self.peek(|home| Ok(lock::wait_address(home, there(inode))));
         // Without the home's memory nobody can wait.
@@ -118,13 +167,14 @@ impl Direct {
 
     /// Before a number of the file is closed: our table's POSIX locks on it are given back.
     pub(super) fn far_drop_locks(&mut self, files: Files, own: Inode) {
-        if self.node() >= AFAR {
-            return;
-        }
         let Ok(inode) = self.home_of(own) else { return };
         let node = self.node();
         let who = lock::elsewhere(node, files.0);
-        if let Some(Ok(false) | Err(_)) = self.peek(|home| lock::has(home, there(inode), who)) {
+        let has = match node {
+            AFAR.. => Some(Ok(self.is_locked_by(files, inode))),
+            _ => self.peek(|home| lock::has(home, there(inode), who)),
+        };
+        if let Some(Ok(false) | Err(_)) = has {
             return;
         }
         // What is not told stays until this node ends.

@@ -33,7 +33,7 @@ fn access(flags: u32) -> Access {
     }
 }
 
-fn everything(uid: u32, gid: u32) -> Credentials<'static> {
+pub(super) fn everything(uid: u32, gid: u32) -> Credentials<'static> {
     Credentials { uid, gid, groups: &[], capabilities: u64::MAX, within: None }
 }
 
@@ -152,7 +152,7 @@ impl Direct {
         promoted
     }
 
-    fn keep_hold(&mut self, own: Inode, hold: u64) -> Result<()> {
+    pub(super) fn keep_hold(&mut self, own: Inode, hold: u64) -> Result<()> {
         let change = Change { modified: Some(Time::At(hold as i64)), ..Change::default() };
         attributes::change(&self.kernel, &everything(0, 0), own, change, self.now())
     }
@@ -393,7 +393,11 @@ impl Direct {
 
     /// Calls `emit` with each number of a table that names something of the home, with what stands
     /// for that, and with the hold; 0: it has none.
-    fn each_held(&mut self, files: Files, emit: &mut dyn FnMut(&mut Self, u32, Inode, u64)) {
+    pub(super) fn each_held(
+        &mut self,
+        files: Files,
+        emit: &mut dyn FnMut(&mut Self, u32, Inode, u64),
+    ) {
         let mut next = 0;
         while let Some(fd) = self.next_number(files, next) {
             if let Some((own, hold)) = self.held_by(files, fd) {
