@@ -16,13 +16,15 @@ use super::{Look, There, step};
 use crate::write_back::host;
 use crate::write_back::host::extended;
 use crate::write_back::record::ledger;
+use crate::write_back::record::ledger::Here;
 
 /// What is told where both sides have changed them.
 const BOTH: &str = "mode or owner changed on the host and in the image";
 
 impl Look<'_> {
     /// Takes them in for an inode that a write-back has put at `path`, where the host still has the
-    /// same object. Whether there was such an entry.
+    /// same object, or another directory, whose names the image has then. Whether there was such an
+    /// entry.
     pub(super) fn take_written_rights(
         &mut self,
         path: &Path,
@@ -33,7 +35,8 @@ impl Look<'_> {
         let (found, theirs) = (host::identity_of(&one.found), host::rights_of(&one.found));
         let which = |one: &HostIdentity| (one.device, one.inode);
         let here = self.ledger.here_of(path, inode).copied();
-        let here = here.filter(|here| which(&here.identity) == which(&found));
+        let same = |here: &Here| which(&here.identity) == which(&found) || one.found.is_dir();
+        let here = here.filter(same);
         let Some((here, before)) = here.and_then(|here| Some((here, here.rights?))) else {
             return Ok(false);
         };
@@ -49,7 +52,7 @@ impl Look<'_> {
         let unchanged = ledger::facts(shown, extended.as_ref()) == here.facts;
         let facts = |shown: &Attributes| ledger::facts(shown, extended.as_ref());
         let facts = unchanged.then(|| facts(&with_rights(shown, before, theirs)));
-        self.ledger.status_changed(path, found.changed_ns, theirs, facts);
+        self.ledger.status_changed(path, &found, theirs, facts);
         Ok(true)
     }
 

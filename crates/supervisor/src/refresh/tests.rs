@@ -642,3 +642,87 @@ fn what_the_host_does_below_a_directory_that_was_moved_and_synced_is_taken_in_wh
         }
     }
 }
+
+#[test]
+fn a_directory_in_the_place_of_one_that_was_synced_keeps_its_rights() {
+    let mut scene = synced_scene(1);
+    let made = scene.path.join("made");
+    let mode = |mode| fs::Permissions::from_mode(mode);
+    for (name, bits) in [("other", 0o700), ("again", 0o711)] {
+        let other = scene.path.join(name);
+        fs::create_dir(&other).unwrap();
+        fs::set_permissions(&other, mode(bits)).unwrap();
+        fs::rename(made.join("deep"), other.join("deep")).unwrap();
+        fs::remove_dir_all(&made).unwrap();
+        fs::rename(&other, &made).unwrap();
+        let told = refresh_noting(&mut scene);
+        assert!(told.is_complete(), "{told:#?}");
+        let inode = scene.at("made");
+        assert_eq!(scene.direct.step(inode).unwrap().mode & 0o7777, bits);
+        scene.write(&format!("made/{name}"), b"ours");
+        let outcome = scene.bring_here(true);
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        assert_eq!(fs::metadata(&made).unwrap().mode() & 0o7777, bits);
+    }
+    // The image knows which one it is.
+    for path in ["made/deep/file", "made/again"] {
+        scene.unlink(path);
+    }
+    for path in ["made/deep", "made"] {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let dir = scene.at(dir);
+        scene.direct.rmdir(&ALL, dir, name.as_bytes()).unwrap();
+    }
+    let outcome = scene.bring_here(false);
+    assert!(outcome.is_complete() && !made.exists(), "{outcome:#?}");
+}
+
+#[test]
+fn what_the_host_removes_after_a_sync_leaves_a_free_name() {
+    for live in [false, true] {
+        let mut scene = Scene::at_once(|path| {
+            fs::write(path.join("name"), "host: name").unwrap();
+            fs::write(path.join("again"), "host: again").unwrap();
+        });
+        for name in ["name", "again"] {
+            scene.unlink(name);
+            scene.mkdir(name);
+            scene.write(&format!("{name}/file"), b"ours");
+        }
+        assert!(scene.bring_here(true).is_complete());
+        for name in ["name", "again"] {
+            fs::remove_dir_all(scene.path.join(name)).unwrap();
+        }
+        let told = refresh_noting(&mut scene);
+        assert!(told.is_complete(), "{told:#?}");
+        fs::write(scene.path.join("again"), "the host's").unwrap();
+        let told = refresh_noting(&mut scene);
+        assert!(told.is_complete() && told.added == 1, "{told:#?}");
+        scene.write("name", b"ours again");
+        let outcome = scene.bring_here(live);
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        let read = |name| fs::read_to_string(scene.path.join(name)).unwrap();
+        assert_eq!((read("name"), read("again")), ("ours again".into(), "the host's".into()));
+    }
+}
+
+#[test]
+fn what_was_taken_in_below_a_directory_that_was_synced_is_replaced_without_a_conflict() {
+    for live in [false, true] {
+        let mut scene = synced_scene(1);
+        let at = |name: &str| scene.path.join("made").join(name);
+        fs::write(at("file"), "the host's").unwrap();
+        symlink("the host's", at("link")).unwrap();
+        let told = refresh_noting(&mut scene);
+        assert!(told.is_complete() && told.added == 2, "{told:#?}");
+        for name in ["made/file", "made/link"] {
+            scene.rename(name, &format!("{name}-moved"));
+            scene.write(name, b"ours");
+        }
+        let outcome = scene.bring_here(live);
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        let read = |name: &str| fs::read_to_string(scene.path.join("made").join(name)).unwrap();
+        assert_eq!((read("file"), read("link")), ("ours".into(), "ours".into()));
+        assert_eq!(read("file-moved"), "the host's");
+    }
+}

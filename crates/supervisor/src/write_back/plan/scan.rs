@@ -390,7 +390,7 @@ impl<'a, S: Source> Scan<'a, S> {
             }
             Some(Entry::Here(here)) if !taken_in => Some(here.identity),
             Some(Entry::Gone) if !taken_in => None,
-            None if place.made && !taken_in => None,
+            None if place.made && !taken_in => self.replaced_later(replaced, &target)?,
             _ if name.from_host || origin.as_deref() == Some(&*target) => {
                 if directory {
                     open.push(InPlace { inode: name.inode, path: target, made: false });
@@ -409,6 +409,21 @@ impl<'a, S: Source> Scan<'a, S> {
         self.put(&place.path, name.name.clone(), object, expected);
         self.replaced = None;
         Ok(())
+    }
+
+    /// What the image has replaced in a directory that a write-back has made: what a refresh has
+    /// taken in there.
+    fn replaced_later(
+        &mut self,
+        replaced: Option<Origin>,
+        target: &Path,
+    ) -> Result<Option<HostIdentity>, Errno> {
+        match replaced {
+            Some(origin) if self.is_from(origin, target)? => {
+                self.source.host_identity(origin).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// What an earlier write-back has put where it still is.

@@ -344,18 +344,20 @@ impl Ledger {
         }
     }
 
-    /// The image has the rights of what is at `path`, which somebody has changed at `changed_ns`;
-    /// `facts`: what it says then, if it had nothing else to say.
+    /// The image has the rights of what was `found` at `path`, which somebody has changed: of the
+    /// same object, or of another directory. `facts`: what it says then, if it had nothing else to
+    /// say.
     pub fn status_changed(
         &mut self,
         path: &Path,
-        changed_ns: i64,
+        found: &HostIdentity,
         rights: Rights,
         facts: Option<u64>,
     ) {
         let Some(Entry::Here(here)) = self.entries.get_mut(path) else { return };
         let before = *here;
-        here.identity.changed_ns = changed_ns;
+        here.identity.changed_ns = found.changed_ns;
+        (here.identity.device, here.identity.inode) = (found.device, found.inode);
         here.rights = Some(rights);
         here.facts = facts.unwrap_or(here.facts);
         self.changed |= *here != before;
@@ -546,11 +548,18 @@ impl Ledger {
         if self.returning.is_empty() && paths.is_empty() {
             return Ok(());
         }
+        let mut whiteouts = HashMap::new();
         for (path, dir, inode) in std::mem::take(&mut self.returning) {
             let name = path.file_name().unwrap_or_default().as_bytes();
-            let there = image.lookup(dir, name).is_ok_and(|step| step.inode == inode);
+            let found = image.lookup(dir, name);
+            let there = found.is_ok_and(|step| step.inode == inode);
             if !there && self.here_of(&path, inode).is_some() {
                 self.forget(&path);
+                let replaced = whiteouts.entry(dir).or_insert_with(|| whiteouts_of(image, dir));
+                if found.is_err() && replaced.contains(name) {
+                    // What the image had replaced there before has been removed by a write-back.
+                    self.entries.insert(path, Entry::Gone);
+                }
             }
         }
         paths.iter().for_each(|path| self.forget(path));
@@ -571,6 +580,16 @@ impl Ledger {
         };
         host::replace(file, &serde_json::to_vec(&stored)?)
     }
+}
+
+fn whiteouts_of<F: Fs>(image: &mut F, dir: Inode) -> HashSet<Vec<u8>> {
+    let mut names = HashSet::new();
+    // A directory that has gone has none.
+    let _ = image.whiteouts(dir, &mut |name, _| {
+        names.insert(name.to_vec());
+        Ok(())
+    });
+    names
 }
 
 fn returning(
