@@ -170,7 +170,13 @@ impl Catalogue {
         let what = format!("cannot use volume {name}");
         let entry = self.entry(name, &what)?;
         let uuid = entry.made_uuid(&what)?;
-        entry.locked(&what)?.acquire(uuid)
+        let area = entry.locked(&what)?.acquire(uuid)?;
+        if entry.is_file() {
+            // A resize that was killed has left it: nobody else resizes what this process has. It
+            // does no harm but for its room.
+            let _ = place::remove_if_there(&place::beside(&entry.path));
+        }
+        Ok(area)
     }
 
     /// Gives a volume another size, while nobody uses it. `told` is told how many bytes are
@@ -239,8 +245,9 @@ impl Catalogue {
     fn remove_area(&self, entry: &Entry, what: &str) -> Result<(), Problem> {
         let there = fs::symlink_metadata(&entry.path);
         if there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            // An earlier removal was ended behind it; a device only goes away with its data.
-            return if entry.is_file() { Ok(()) } else { entry.locked(what).map(drop) };
+            // An earlier removal was ended behind it; a disk goes away with its data.
+            let is_here = entry.path.parent() == Some(&self.directory);
+            return if is_here { Ok(()) } else { entry.locked(what).map(drop) };
         }
         let locked = entry.locked(what)?;
         let (copies, length_bytes) = locked.look()?;

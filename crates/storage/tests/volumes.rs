@@ -414,6 +414,34 @@ fn a_volume_that_nobody_uses_gets_another_size_and_keeps_what_it_holds() {
 }
 
 #[test]
+fn what_a_killed_resize_has_left_goes_when_the_volume_is_used_and_not_before() {
+    let room = Room::with_volume();
+    let left = room.directory.path().join("v.husk-area.new");
+    let user = room.catalogue.acquire("v").unwrap();
+    // Another size is being made.
+    fs::write(&left, "half").unwrap();
+    room.refused();
+    assert!(room.catalogue.check("v").is_err() && left.exists());
+    drop(user);
+    assert!(room.catalogue.check("v").is_ok() && left.exists(), "a check changes nothing");
+    room.catalogue.acquire("v").unwrap();
+    assert!(!left.exists());
+}
+
+#[test]
+fn an_area_on_a_disk_that_is_not_mounted_keeps_its_name_until_it_is_forgotten() {
+    let room = Room::new();
+    let disk = room.directory.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    room.catalogue.create("v", SIZE_BYTES, Some(&disk)).unwrap();
+    fs::rename(&disk, room.directory.path().join("elsewhere")).unwrap();
+    assert_eq!(room.row().state, State::Missing);
+    let kept = room.catalogue.remove("v", false).unwrap_err().to_string();
+    assert!(kept.contains("is gone; bring it back, or forget the volume with"), "{kept}");
+    room.catalogue.remove("v", true).unwrap();
+}
+
+#[test]
 fn a_damaged_volume_is_not_resized() {
     let room = Room::with_volume();
     let (log, _) = room.catalogue.acquire("v").unwrap().open_log(|_| ()).unwrap();

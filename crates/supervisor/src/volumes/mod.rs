@@ -145,9 +145,11 @@ impl Volume {
 
 /// What is said at the end of an image where not everything could be saved.
 fn unsaved(why: Refusal) -> String {
-    let remedy = match why {
-        Refusal::Stopped => "look at the disk (`dmesg`)",
-        Refusal::Full | Refusal::TooLong => "it is too small",
+    let (why, remedy) = match why {
+        Refusal::Stopped => (why.to_string(), "look at the disk (`dmesg`)"),
+        Refusal::Full | Refusal::TooLong => {
+            ("it has no room".to_owned(), "give it a larger size with `husk volume resize`")
+        }
     };
     format!("{why}: what was synced is there, later changes are not; {remedy}")
 }

@@ -49,11 +49,11 @@ fn begin(
     log: Log<Area>,
 ) -> Result<Saver, Failure> {
     Saver::begin(direct, tree, log).map_err(|refusal| {
-        let remedy = match refusal {
-            Refusal::Stopped => "look at the disk (`dmesg`)",
-            _ => "make a larger one with `husk volume create`, and copy what this one holds",
+        let (why, remedy) = match refusal {
+            Refusal::Stopped => (refusal.to_string(), "look at the disk (`dmesg`)"),
+            _ => ("it has no room".to_owned(), "give it a larger size with `husk volume resize`"),
         };
-        Failure::new(format!("cannot use volume {name}"), refusal.to_string(), remedy)
+        Failure::new(format!("cannot use volume {name}"), why, remedy)
     })
 }
 
