@@ -173,6 +173,41 @@ print(bytes_of("file")[5])
 }
 
 #[test]
+fn a_program_that_is_killed_at_any_moment_leaves_no_mapping_in_the_way() {
+    if against_native() {
+        return;
+    }
+    let script = format!(
+        "{BEGIN}{}",
+        r#"
+import random
+MANY = '''
+import random
+fd = os.open("file", os.O_RDWR)
+while True:
+    m = mmap.mmap(fd, 10000)
+    m[random.randrange(10000)] = 65
+    if random.random() < 0.1: m.flush()
+    if random.random() < 0.5: m.close()
+'''
+for one in range(30):
+    child = subprocess.Popen(argv(MANY), env={**os.environ, "HUSK_NODE": str(1 + one % 2)},
+                             stderr=subprocess.PIPE, text=True)
+    time.sleep(0.05 + random.random() / 20)
+    child.kill(); said = child.stderr.read(); child.wait()
+    if said: print(said)
+m = mmap.mmap(os.open("file", os.O_RDWR), 10000); m[1] = 66
+print(len(bytes_of("file")), bytes_of("file")[1])
+"#
+    );
+    let scratch = Scratch::new("nodes-map-killed");
+    let work = scratch.fresh("work");
+    let outcome = run(&scratch, &work, husk(&["--nodes", "3"], &["python3", "-c", &script]));
+    assert_eq!(outcome.stdout, b"10000 66\n", "{}", outcome.shown());
+    assert!(outcome.stderr.contains("husk: fsck: clean"), "{}", outcome.shown());
+}
+
+#[test]
 fn go_builds_on_another_node_as_on_one() {
     if Command::new("go").arg("version").output().is_err() {
         println!("no go here");

@@ -38,7 +38,7 @@ const MODE: u32 = 0o602;
 const PIECE: usize = 64 << 10;
 const PAGE: usize = 4096;
 /// How often a home is asked for the one mapping that is written through.
-const TRIES: u32 = 20;
+const TRIES: u32 = 200;
 
 /// Copies of a process whose holds are given back at its end; others stay until its node ends.
 const COPIES_MAX: usize = 32;
@@ -81,8 +81,13 @@ impl Direct {
             pins::pin(&self.kernel, copy)?;
             return self.copied(inode, copy);
         }
-        let hold = self.hold_to_map(inode)?;
-        let copy = self.new_copy(inode, hold).inspect_err(|_| self.far_give_back(&[hold]))?;
+        // In this order: whoever cleans up after us finds the hold before there is a lock.
+        let copy = self.new_copy(inode)?;
+        let locked = self.far_hold(inode, O_RDWR).and_then(|hold| {
+            self.note(copy, hold, 0).inspect_err(|_| self.far_give_back(&[hold]))?;
+            self.lock_to_map(inode, hold)
+        });
+        locked.inspect_err(|_| self.far_unpin(copy))?;
         self.copied(inode, copy)
     }
 
@@ -111,31 +116,21 @@ impl Direct {
         walk::step(&self.kernel, own).is_ok_and(|step| step.mode == MODE)
     }
 
-    /// Opens a file at home for one mapping that is written through.
-    fn hold_to_map(&mut self, inode: Inode) -> Result<u64> {
-        let hold = self.far_hold(inode, O_RDWR)?;
-        if hold == 0 {
-            return Err(Errno::ENODEV);
-        }
+    /// Asks home for the one mapping of a file that is written through.
+    fn lock_to_map(&mut self, inode: Inode, hold: u64) -> Result<()> {
         for _ in 0..TRIES {
-            match self.lock_to_map(inode, hold) {
-                Ok(true) => return Ok(hold),
-                Ok(false) => {}
-                Err(errno) => {
-                    self.far_give_back(&[hold]);
-                    return Err(errno);
-                }
+            if hold != 0 && self.has_lock(inode, hold)? {
+                return Ok(());
             }
             // Who had it may have been killed a moment ago.
             if self.scan_dead().is_ok_and(|count| count == 0) {
                 nap(BUSY_NAP_NS);
             }
         }
-        self.far_give_back(&[hold]);
         Err(Errno::ENODEV)
     }
 
-    fn lock_to_map(&mut self, inode: Inode, owner: u64) -> Result<bool> {
+    fn has_lock(&mut self, inode: Inode, owner: u64) -> Result<bool> {
         let (range, mode) = (Range { start: 0, length: 0 }, LockMode::Exclusive);
         let (object, by, waits) = (object(inode), LockBy::Mapping, false);
         let asked = request::Lock { object, owner, range, mode, waits, by };
@@ -144,12 +139,12 @@ impl Direct {
     }
 
     /// An empty copy, pinned.
-    fn new_copy(&mut self, inode: Inode, hold: u64) -> Result<Inode> {
+    fn new_copy(&mut self, inode: Inode) -> Result<Inode> {
         let who = Credentials { uid: inode.number & !FAR, gid: inode.generation, ..anybody() };
         let copy = self.nameless(&who, MODE)?;
         let change = Change { mode: Some(MODE), ..Change::default() };
         let made = attributes::change(&self.kernel, &who, copy, change, self.now());
-        match made.and_then(|()| self.note(copy, hold, 0)) {
+        match made.and_then(|()| self.note(copy, 0, 0)) {
             Ok(()) => Ok(copy),
             Err(errno) => {
                 let _ = pins::unpin(&self.kernel, copy);
@@ -289,14 +284,25 @@ impl Direct {
         let hold = self.is_copy(own).then(|| {
             // Whoever asks whether it could be written calls `msync`.
             let _ = self.save(own);
-            self.noted(own).map_or(0, |noted| noted.0)
+            self.let_go(own, false)
         });
         let _ = pins::unpin(&self.kernel, own);
-        if let Some(hold) = hold
+        if let Some(hold @ 1..) = hold
             && walk::step(&self.kernel, own).is_err()
         {
             self.far_give_back(&[hold]);
         }
+    }
+
+    /// Gives back the hold of a copy that only this process has, before it is gone: nobody would
+    /// find it. The hold that is left; 0: none.
+    fn let_go(&mut self, copy: Inode, all: bool) -> u64 {
+        let hold = self.noted(copy).map_or(0, |noted| noted.0);
+        if hold != 0 && pins::is_last(&self.kernel, copy, all) == Ok(true) {
+            self.far_give_back(&[hold]);
+            return 0;
+        }
+        hold
     }
 
     /// Writes home what this process has stored in copies, before it has them no more.
@@ -309,7 +315,7 @@ impl Direct {
             }
             let _ = me.save(own);
             if let Some(place) = copies.all.get_mut(copies.count) {
-                *place = (own, me.noted(own).map_or(0, |noted| noted.0));
+                *place = (own, me.let_go(own, true));
                 copies.count += 1;
             }
         });

@@ -106,6 +106,19 @@ pub fn pinned(kernel: &Kernel, from: usize, out: &mut [Inode]) -> Result<usize> 
     })
 }
 
+/// Whether an inode has no other user than the process, which has pinned it once; `all`: or more
+/// often.
+pub fn is_last(kernel: &Kernel, inode: Inode, all: bool) -> Result<bool> {
+    kernel.run(|txn| {
+        let process = record(txn.region, kernel.process);
+        txn.lock(process)?;
+        let (_, line) = find(txn, process, inode.number);
+        let count = high(txn.get(txn.region.map.object(LINE, line).word(2)));
+        let users = high(txn.get(txn.region.map.object(INODE, inode.number).word(ino::USERS)));
+        Ok(line != 0 && (all || count == 1) && users == 1)
+    })
+}
+
 /// Whether some process has mapped a file to write to it.
 #[cfg(feature = "answers")]
 pub fn is_written(kernel: &Kernel, inode: Inode) -> Result<bool> {
