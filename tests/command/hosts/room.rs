@@ -218,7 +218,12 @@ fn where_a_room_or_its_guest_is_killed_programs_end_as_killed_and_others_run_at_
         let script = "exec </dev/null; HUSK_NODE=1 sleep 300; echo $?; perl -e 'print 7'";
         let command = host.command(&["--on", "h", "--root", "home"], &["sh", "-c", script]);
         let run = Run::start(command, &work, host.scratch.path());
-        until("its process there", || host.exactly("sleep 300").is_some());
+        // Not one that is being started, which comes to nothing otherwise.
+        let sleeps = |pid| {
+            let call = fs::read_to_string(format!("/proc/{pid}/syscall"));
+            call.is_ok_and(|call| call.starts_with("230 "))
+        };
+        until("its process there", || host.exactly("sleep 300").is_some_and(sleeps));
         let pid = if victim == "room" { host.process("husk: room") } else { host.guest() };
         assert!(process::kill(pid.expect("a process")));
         let outcome = run.wait(LIMIT).unwrap_or_else(|hang| panic!("{hang}"));
