@@ -131,14 +131,21 @@ fn what_is_stored_in_a_mapping_on_another_node_is_in_the_file_when_it_is_mapped_
     }
 }
 
+/// What a script prints on three nodes, of which the image is sound afterwards.
+fn prints(name: &str, script: &str, expected: &str) {
+    let scratch = Scratch::new(name);
+    let (work, script) = (scratch.fresh("work"), format!("{BEGIN}{script}"));
+    let outcome = run(&scratch, &work, husk(&["--nodes", "3"], &["python3", "-c", &script]));
+    assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
+    assert!(outcome.stderr.contains("husk: fsck: clean"), "{}", outcome.shown());
+}
+
 #[test]
 fn a_second_program_cannot_map_a_file_to_write_to_it_while_one_on_another_node_does() {
     if against_native() {
         return;
     }
-    let script = format!(
-        "{BEGIN}{}",
-        r#"
+    let script = r#"
 TRY = '''
 try:
     m = mmap.mmap(os.open("file", os.O_RDWR), 10000); m[5] = 65; print(NAME, "maps", flush=True)
@@ -159,17 +166,12 @@ def mappings(*nodes):
     for one in children: ends(one)
 mappings(1, 2); mappings(1, 1); mappings(1, 0); mappings(0, 1); mappings(0, 0); mappings(2)
 print(bytes_of("file")[5])
-"#
-    );
-    let scratch = Scratch::new("nodes-map-alone");
-    let work = scratch.fresh("work");
-    let outcome = run(&scratch, &work, husk(&["--nodes", "3"], &["python3", "-c", &script]));
+"#;
     let alone = ["0 on 1 maps\n1 on 2 ENODEV\n", "0 on 1 maps\n1 on 1 ENODEV\n"];
     let mixed = ["0 on 1 maps\n1 on 0 ENODEV\n", "0 on 0 maps\n1 on 1 ENODEV\n"];
     let rest = ["0 on 0 maps\n1 on 0 maps\n", "0 on 2 maps\n", "65\n"];
     let expected = [&alone[..], &mixed[..], &rest[..]].concat().concat();
-    assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
-    assert!(outcome.stderr.contains("husk: fsck: clean"), "{}", outcome.shown());
+    prints("nodes-map-alone", script, &expected);
 }
 
 #[test]
@@ -177,9 +179,7 @@ fn a_program_that_is_killed_at_any_moment_leaves_no_mapping_in_the_way() {
     if against_native() {
         return;
     }
-    let script = format!(
-        "{BEGIN}{}",
-        r#"
+    let script = r#"
 import random
 MANY = '''
 import random
@@ -198,13 +198,8 @@ for one in range(30):
     if said: print(said)
 m = mmap.mmap(os.open("file", os.O_RDWR), 10000); m[1] = 66
 print(len(bytes_of("file")), bytes_of("file")[1])
-"#
-    );
-    let scratch = Scratch::new("nodes-map-killed");
-    let work = scratch.fresh("work");
-    let outcome = run(&scratch, &work, husk(&["--nodes", "3"], &["python3", "-c", &script]));
-    assert_eq!(outcome.stdout, b"10000 66\n", "{}", outcome.shown());
-    assert!(outcome.stderr.contains("husk: fsck: clean"), "{}", outcome.shown());
+"#;
+    prints("nodes-map-killed", script, "10000 66\n");
 }
 
 #[test]

@@ -16,7 +16,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem::MaybeUninit;
-use std::ops::Bound;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -30,6 +29,7 @@ use crate::named;
 use crate::output::failure::Failure;
 use crate::refresh::{Changed, Refreshed, Session};
 use crate::run::request::reason;
+use crate::write_back::host::beneath::forget_below;
 
 /// Without another change for so long, those that came are taken in.
 const QUIET: Duration = Duration::from_millis(20);
@@ -238,12 +238,7 @@ impl Follower {
         }
         for (number, path) in moved {
             // Another directory may have the name by now, and all below it.
-            let from = (Bound::Included(&*path), Bound::Unbounded);
-            let below = self.watched.range::<Path, _>(from).map(|(one, _)| one.clone());
-            let below: Vec<_> = below.take_while(|one| one.starts_with(&path)).collect();
-            for one in below {
-                self.watched.remove(&one);
-            }
+            forget_below(&mut self.watched, &path);
             let _ = inotify::remove_watch(&self.queue, number);
         }
         Ok(())

@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicU32;
 
 use husk_abi::sys::general::O_RDONLY;
 use husk_kernel::descriptor::open;
-use husk_kernel::fs::{attributes, walk};
+use husk_kernel::fs::walk;
 use husk_kernel::lock::{self, By};
 use husk_proto::fs::Change;
 use husk_proto::lock::{Held, Mode, Outcome, Owner, Range};
@@ -20,7 +20,6 @@ use husk_wire::record::{LockBy, LockMode, Range as Bytes};
 use husk_wire::{AFAR, message, request};
 
 use super::home::there;
-use super::stand_in::everything;
 use super::{BUSY_MAX, BUSY_NAP_NS, nap, object};
 use crate::Direct;
 
@@ -66,9 +65,8 @@ impl Direct {
         self.each_held(files, &mut |me, _, own, _| {
             if me.home_of(own) == Ok(inode) {
                 let change = Change { mode: Some(LOCKED), ..Change::default() };
-                let who = everything(0, 0);
                 // One that is not marked is given back with the node.
-                let _ = attributes::change(&me.kernel, &who, own, change, me.now());
+                let _ = me.change_own(own, change);
             }
         });
     }

@@ -18,14 +18,14 @@
 //!    what others have written before and behind them meanwhile stays.
 
 use husk_abi::sys::general::O_RDWR;
-use husk_kernel::fs::{attributes, walk};
+use husk_kernel::fs::walk;
 use husk_kernel::process::pins;
 use husk_proto::fs::{Change, Fs as _, SetBits};
-use husk_proto::{Admin as _, Credentials, Errno, Inode, Result};
+use husk_proto::{Admin as _, Errno, Inode, Result};
 use husk_wire::record::{LockBy, LockMode, Range};
 use husk_wire::{message, request};
 
-use super::{BUSY_NAP_NS, FAR, Room, nap, object};
+use super::{BUSY_NAP_NS, Room, nap, object};
 use crate::Direct;
 
 /// Where the parts of a copy begin; files have at most so many bytes here.
@@ -47,10 +47,6 @@ const COPIES_MAX: usize = 32;
 pub(super) struct Copies {
     all: [(Inode, u64); COPIES_MAX],
     count: usize,
-}
-
-fn anybody() -> Credentials<'static> {
-    Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None }
 }
 
 /// The place of the first byte that differs, and that behind the last one.
@@ -140,17 +136,13 @@ impl Direct {
 
     /// An empty copy, pinned.
     fn new_copy(&mut self, inode: Inode) -> Result<Inode> {
-        let who = Credentials { uid: inode.number & !FAR, gid: inode.generation, ..anybody() };
-        let copy = self.nameless(&who, MODE)?;
         let change = Change { mode: Some(MODE), ..Change::default() };
-        let made = attributes::change(&self.kernel, &who, copy, change, self.now());
-        match made.and_then(|()| self.note(copy, 0, 0)) {
-            Ok(()) => Ok(copy),
-            Err(errno) => {
-                let _ = pins::unpin(&self.kernel, copy);
-                Err(errno)
-            }
+        let copy = self.standing_for(inode, MODE, change)?;
+        let noted = self.note(copy, 0, 0);
+        if noted.is_err() {
+            let _ = pins::unpin(&self.kernel, copy);
         }
+        noted.map(|()| copy)
     }
 
     fn note(&mut self, copy: Inode, hold: u64, copied: u64) -> Result<()> {

@@ -11,6 +11,7 @@ use husk_abi::sys::general::{
 use husk_kernel::descriptor::open::AT_HOME;
 use husk_kernel::descriptor::table;
 use husk_kernel::fs::{attributes, walk};
+use husk_kernel::process::pins;
 use husk_proto::descriptor::{Description, Open, Shown, Slot};
 use husk_proto::fs::{Change, Time};
 use husk_proto::process::{Processes as _, WorkingDirectory};
@@ -57,17 +58,30 @@ impl Direct {
         hold: u64,
         description: u64,
     ) -> Result<Inode> {
-        let who = everything(inode.number & !FAR, inode.generation);
-        let own = self.nameless(&who, 0o600)?;
         let [modified, accessed] = [hold, description].map(|word| Some(Time::At(word as i64)));
-        let change = Change { modified, accessed, ..Change::default() };
-        match attributes::change(&self.kernel, &who, own, change, self.now()) {
-            Ok(()) => Ok(own),
-            Err(errno) => {
-                self.unpin(own);
-                Err(errno)
-            }
+        self.standing_for(inode, 0o600, Change { modified, accessed, ..Change::default() })
+    }
+
+    /// A file without a name by whose owner and group a far inode is known, pinned once, with this
+    /// mode and change.
+    pub(super) fn standing_for(
+        &mut self,
+        inode: Inode,
+        mode: u32,
+        change: Change,
+    ) -> Result<Inode> {
+        let who = everything(inode.number & !FAR, inode.generation);
+        let own = self.nameless(&who, mode)?;
+        let changed = self.change_own(own, change);
+        if changed.is_err() {
+            let _ = pins::unpin(&self.kernel, own);
         }
+        changed.map(|()| own)
+    }
+
+    /// Changes what a file of this node says of what it stands for.
+    pub(super) fn change_own(&mut self, own: Inode, change: Change) -> Result<()> {
+        attributes::change(&self.kernel, &everything(0, 0), own, change, self.now())
     }
 
     /// The same for what is open at home, which is closed again where there is no room. `ENFILE`.
@@ -154,14 +168,24 @@ impl Direct {
 
     pub(super) fn keep_hold(&mut self, own: Inode, hold: u64) -> Result<()> {
         let change = Change { modified: Some(Time::At(hold as i64)), ..Change::default() };
-        attributes::change(&self.kernel, &everything(0, 0), own, change, self.now())
+        self.change_own(own, change)
     }
 
     /// Opens a far inode at home for who has it open already.
     pub(super) fn far_hold(&mut self, inode: Inode, flags: u32) -> Result<u64> {
         self.far_forget();
-        let (object, leaves, access) = (object(inode), self.leaves(), access(flags));
-        let caller = caller(&everything(0, 0))?;
+        self.ask_to_open(&everything(0, 0), inode, flags, access(flags))
+    }
+
+    /// The hold that home gives; 0: none.
+    fn ask_to_open(
+        &mut self,
+        who: &Credentials<'_>,
+        inode: Inode,
+        flags: u32,
+        access: Access,
+    ) -> Result<u64> {
+        let (object, leaves, caller) = (object(inode), self.leaves(), caller(who)?);
         let asked = request::Open { object, flags, access, leaves, caller };
         let mut incoming = [0; 1024];
         let said = self.ask::<message::Open>(&asked, &mut [0; SHORT], &mut incoming)?;
@@ -243,12 +267,7 @@ impl Direct {
     ) -> Result<u32> {
         self.far_number(files, minimum, limit)?;
         self.far_forget();
-        let access = access(flags);
-        let (object, leaves, caller) = (object(inode), self.leaves(), caller(who)?);
-        let asked = request::Open { object, flags, access, leaves, caller };
-        let mut incoming = [0; 1024];
-        let said = self.ask::<message::Open>(&asked, &mut [0; SHORT], &mut incoming)?;
-        let hold = said.grant.map_or(0, |grant| grant.number);
+        let hold = self.ask_to_open(who, inode, flags, access(flags))?;
         self.far_opened(files, inode, hold, flags, (minimum, limit))
     }
 
@@ -327,11 +346,8 @@ impl Direct {
     #[cold]
     #[inline(never)]
     pub(crate) fn far_may(&mut self, inode: Inode, runs: bool) -> Result<()> {
-        let (access, flags) = if runs { (Access::Run, O_PATH) } else { (Access::Write, O_PATH) };
-        let nobody = everything(0, 0);
-        let (object, leaves, caller) = (object(inode), self.leaves(), caller(&nobody)?);
-        let asked = request::Open { object, flags, access, leaves, caller };
-        self.ask::<message::Open>(&asked, &mut [0; SHORT], &mut [0; 1024]).map(drop)
+        let access = if runs { Access::Run } else { Access::Write };
+        self.ask_to_open(&everything(0, 0), inode, O_PATH, access).map(drop)
     }
 
     /// Tells the home that holds are not needed any more. What is not told is kept until this node

@@ -35,12 +35,10 @@ pub(super) fn file(place: &Place, kind: &str) -> PathBuf {
 /// is steered.
 pub fn attach(target: &str, balance: impl Fn() -> Command) -> Result<Vec<Snapshot>, Problem> {
     numbers::check()?;
-    let mut places = find(target)?;
-    let is_steered = |(pid, place): &(u32, Place)| living(*pid, place);
-    if !places.iter().all(is_steered) {
-        // The balancers of the others were killed, or have never been.
-        places.retain(|one| !is_steered(one));
-    }
+    let (steered, free): (Vec<_>, Vec<_>) =
+        find(target)?.into_iter().partition(|(pid, place)| living(*pid, place));
+    // Where some are not, their balancers were killed, or have never been.
+    let places = if free.is_empty() { steered } else { free };
     let mut begun = Vec::new();
     for (pid, place) in &places {
         match begin(*pid, place, balance()) {

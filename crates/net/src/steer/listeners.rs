@@ -13,7 +13,6 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_abi::Errno;
@@ -57,8 +56,8 @@ impl Display for Place {
 
 /// What is typed to name a place: its address in this network namespace, else a process of it.
 pub(super) fn typed(namespace: u64, address: impl Display, pid: u32) -> String {
-    let own = fs::metadata("/proc/self/ns/net").map_or(0, |own| own.ino());
-    if namespace == own { address.to_string() } else { pid.to_string() }
+    let is_own = namespace == self::namespace(std::process::id());
+    if is_own { address.to_string() } else { pid.to_string() }
 }
 
 /// One TCP socket of a namespace.

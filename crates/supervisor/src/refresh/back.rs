@@ -102,7 +102,17 @@ impl Look<'_> {
         for (back, directory) in
             backs.iter().map(|one| (one, false)).chain(gone.iter().map(|one| (one, true)))
         {
-            let done = if directory { self.directory_back(back) } else { self.one_back(back) };
+            let one = match self.there(&back.path) {
+                Ok(one) => one,
+                Err(problem) => {
+                    self.fail(&back.path, &problem);
+                    continue;
+                }
+            };
+            let done = match directory {
+                true => self.directory_back(back, one),
+                false => self.one_back(back, one),
+            };
             match done {
                 // Gone meanwhile.
                 Ok(()) | Err(Errno::ENOENT | Errno::ESTALE) => {}
@@ -120,14 +130,8 @@ impl Look<'_> {
         }
     }
 
-    fn one_back(&mut self, back: &Back) -> Result<(), Errno> {
-        let one = match self.there(&back.path) {
-            Ok(one) => one,
-            Err(problem) => {
-                self.fail(&back.path, &problem);
-                return Ok(());
-            }
-        };
+    /// An object, for what the host has there now.
+    fn one_back(&mut self, back: &Back, one: Option<There>) -> Result<(), Errno> {
         let given = self.give_back(back.dir, back.inode, &back.path, one.as_ref())?;
         let (path, shown) = (&*back.path, self.image.attributes(back.inode));
         if let (Given::Busy | Given::Changed, Some(one)) = (&given, &one)
@@ -170,15 +174,8 @@ impl Look<'_> {
     }
 
     /// A directory that has gone, for what the host has there now.
-    fn directory_back(&mut self, back: &Back) -> Result<(), Errno> {
+    fn directory_back(&mut self, back: &Back, one: Option<There>) -> Result<(), Errno> {
         let name = back.path.file_name().unwrap_or_default();
-        let one = match self.there(&back.path) {
-            Ok(one) => one,
-            Err(problem) => {
-                self.fail(&back.path, &problem);
-                return Ok(());
-            }
-        };
         let went = self.directory_went(back.dir, name, back.inode, &back.path)?;
         let Some(one) = one.filter(|_| went) else { return Ok(()) };
         self.import(back.dir, name, &one)?;

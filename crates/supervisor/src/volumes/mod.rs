@@ -143,14 +143,19 @@ impl Volume {
     }
 }
 
-/// What is said at the end of an image where not everything could be saved.
-fn unsaved(why: Refusal) -> String {
-    let (why, remedy) = match why {
+/// Why a volume takes nothing more, and what helps.
+fn told(why: Refusal) -> (String, &'static str) {
+    match why {
         Refusal::Stopped => (why.to_string(), "look at the disk (`dmesg`)"),
         Refusal::Full | Refusal::TooLong => {
             ("it has no room".to_owned(), "give it a larger size with `husk volume resize`")
         }
-    };
+    }
+}
+
+/// What is said at the end of an image where not everything could be saved.
+fn unsaved(why: Refusal) -> String {
+    let (why, remedy) = told(why);
     format!("{why}: what was synced is there, later changes are not; {remedy}")
 }
 

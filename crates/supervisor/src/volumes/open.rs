@@ -6,7 +6,7 @@ use husk_carrier::Direct;
 use husk_proto::fs::{Change, Credentials, Kind as ImageKind, Node as Make, SetExtended};
 use husk_proto::{Admin as _, Errno, Fs as _, Inode};
 use husk_storage::area::Area;
-use husk_storage::log::{Found, Log, Refusal};
+use husk_storage::log::{Found, Log};
 use husk_storage::tree::{Id, Kind, Node, Tree};
 
 use super::save::Saver;
@@ -49,10 +49,7 @@ fn begin(
     log: Log<Area>,
 ) -> Result<Saver, Failure> {
     Saver::begin(direct, tree, log).map_err(|refusal| {
-        let (why, remedy) = match refusal {
-            Refusal::Stopped => (refusal.to_string(), "look at the disk (`dmesg`)"),
-            _ => ("it has no room".to_owned(), "give it a larger size with `husk volume resize`"),
-        };
+        let (why, remedy) = super::told(refusal);
         Failure::new(format!("cannot use volume {name}"), why, remedy)
     })
 }

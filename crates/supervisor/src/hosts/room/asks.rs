@@ -23,7 +23,7 @@ pub const DIGEST_BYTES: usize = 32;
 pub type Digest = [u8; DIGEST_BYTES];
 
 /// By what a file is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Identity {
     /// Its device.
     pub device: u64,

@@ -15,7 +15,7 @@
 //!    `HELD_BYTES_MAX` of them, for this session.
 //! 4. No file is run from here: its bytes are read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -81,7 +81,7 @@ pub struct Store {
     /// Those that this session has read.
     fresh: Mutex<BTreeMap<String, Identity>>,
     /// This host's own files that this session has read.
-    fresh_own: Mutex<HashMap<Identity, Digest>>,
+    fresh_own: Mutex<BTreeMap<Identity, Digest>>,
     held: Mutex<(BTreeMap<Digest, File>, u64)>,
     /// Why files cannot be kept; said once.
     pub why: Mutex<Option<String>>,
@@ -233,11 +233,7 @@ impl Store {
             None => digest_all(&mut own).ok()?.0,
         };
         if fresh.is_none() && !(0..=TICK_NS).contains(&age_ns(&identity)) {
-            let mut fresh = lock(&self.fresh_own);
-            if fresh.len() >= KNOWN_MAX {
-                fresh.clear();
-            }
-            fresh.insert(identity, digest);
+            bounded(&mut lock(&self.fresh_own)).insert(identity, digest);
         }
         if let Some(path) = path.filter(|_| known.is_none() && is_settled(&identity)) {
             let (index, is_new) = &mut *lock(&self.index);
@@ -396,7 +392,7 @@ fn open_own(place: &Path) -> io::Result<OwnedFd> {
 }
 
 /// What is known, with room for one more: it is found out again where there is none.
-fn bounded<T>(known: &mut BTreeMap<String, T>) -> &mut BTreeMap<String, T> {
+fn bounded<K: Ord, T>(known: &mut BTreeMap<K, T>) -> &mut BTreeMap<K, T> {
     if known.len() >= KNOWN_MAX {
         known.clear();
     }

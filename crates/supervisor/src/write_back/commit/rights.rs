@@ -46,6 +46,7 @@ impl<S: Source> Commit<'_, S> {
             let _ = self.source.take_rights(put.object.inode, before, now);
         }
     }
+
     /// What is to be set on what was `found`: with the rights that somebody has given it since it
     /// was looked at, where the image has not changed the same.
     pub(super) fn with_rights_since(&mut self, touch: &Touch, found: &Metadata) -> Attributes {

@@ -565,7 +565,8 @@ impl Beneath {
     }
 }
 
-fn forget_below<T>(all: &mut BTreeMap<PathBuf, T>, path: &Path) {
+/// Takes out what is known of `path`, and of what is below it.
+pub fn forget_below<T>(all: &mut BTreeMap<PathBuf, T>, path: &Path) {
     let below = all.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
     let below = below.map(|(one, _)| one).take_while(|one| one.starts_with(path));
     for one in below.cloned().collect::<Vec<_>>() {

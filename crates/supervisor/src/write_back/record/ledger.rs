@@ -39,6 +39,7 @@ use crate::image::clock;
 use crate::write_back::Source;
 use crate::write_back::commit::make::Noted;
 use crate::write_back::host;
+use crate::write_back::host::beneath;
 use crate::write_back::host::beneath::{Beneath, Glance, Object as Which};
 use crate::write_back::host::extended;
 use crate::write_back::host::extended::Extended;
@@ -528,11 +529,7 @@ impl Ledger {
 
     /// Nothing is known of `path` any more, nor of what was below.
     fn forget(&mut self, path: &Path) {
-        let below = self.entries.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
-        let below = below.map(|(one, _)| one).take_while(|one| one.starts_with(path));
-        for one in below.cloned().collect::<Vec<_>>() {
-            self.entries.remove(&one);
-        }
+        beneath::forget_below(&mut self.entries, path);
         self.to_go.retain(|one, _| !one.starts_with(path));
     }
 

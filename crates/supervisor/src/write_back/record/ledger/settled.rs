@@ -13,7 +13,7 @@ use husk_proto::fs::{HostIdentity, Rights};
 use super::{Entry, Here, Intent, Ledger};
 use crate::image::clock;
 use crate::write_back::host;
-use crate::write_back::host::beneath::{Beneath, Object as Which};
+use crate::write_back::host::beneath::{Beneath, Glance, Object as Which};
 use crate::write_back::host::extended;
 
 impl Ledger {
@@ -94,7 +94,7 @@ impl Ledger {
         match intent {
             Intent::Link { path, here, modified_ns, shown } => {
                 let path = path.path();
-                let Some(seen) = self.own_if(beneath, &path, here, *shown, looked_at) else {
+                let Some((seen, _)) = self.own_if(beneath, &path, here, *shown, looked_at) else {
                     return;
                 };
                 let (before, found) = (here.identity, seen.identity);
@@ -107,7 +107,7 @@ impl Ledger {
             Intent::Put { path, here, shown, .. } => {
                 let path = path.path();
                 let identity = match self.own_if(beneath, &path, here, *shown, looked_at) {
-                    Some(seen) => as_found(&seen.identity, here),
+                    Some((seen, _)) => as_found(&seen.identity, here),
                     None if self.was_placed(&path) => here.identity,
                     None => return,
                 };
@@ -115,13 +115,14 @@ impl Ledger {
             }
             Intent::Touch { path, here, mode, modified_ns, extended, shown } => {
                 let path = path.path();
-                let Some(seen) = self.own_if(beneath, &path, here, *shown, looked_at) else {
+                let Some((seen, ours)) = self.own_if(beneath, &path, here, *shown, looked_at)
+                else {
                     return;
                 };
                 let identity = seen.identity;
                 let set = seen.symlink || seen.rights.0 == *mode & 0o7777;
                 // Ours was there before the one that is there now.
-                let whole = set || !seen.ours && !inherited;
+                let whole = set || !ours && !inherited;
                 let size = seen.directory || identity.size == here.identity.size;
                 let extended =
                     !inherited || extended.is_none_or(|all| has_all(beneath, &path, all));
@@ -151,8 +152,9 @@ impl Ledger {
         }
     }
 
-    /// The object that is noted, if it is at `path`; its last change is ours then, unless it has
-    /// other rights than it was to get, and than those `shown` before.
+    /// The object that is noted, if it is at `path`, with the last status that is ours, and whether
+    /// its last change is: unless it has other rights than it was to get, and than those `shown`
+    /// before.
     fn own_if(
         &mut self,
         beneath: &Beneath,
@@ -160,33 +162,20 @@ impl Ledger {
         noted: &Here,
         shown: Option<Rights>,
         looked_at: &mut HashSet<Which>,
-    ) -> Option<Settled> {
+    ) -> Option<(Glance, bool)> {
         let found = beneath.glance(path).ok().flatten();
-        let found = found.filter(|found| is_object(&found.identity, &noted.identity))?;
-        let (mut identity, directory) = (found.identity, found.directory);
-        let which = (identity.device, identity.inode);
-        let symlink = found.symlink;
-        let ours = symlink || are_ours(found.rights, noted.rights, shown);
+        let mut found = found.filter(|found| is_object(&found.identity, &noted.identity))?;
+        let which = (found.identity.device, found.identity.inode);
+        let ours = found.symlink || are_ours(found.rights, noted.rights, shown);
         if ours {
-            self.own.insert(which, identity.changed_ns);
+            self.own.insert(which, found.identity.changed_ns);
         } else {
-            identity.changed_ns = noted.identity.changed_ns;
-            self.own.entry(which).or_insert(identity.changed_ns);
+            found.identity.changed_ns = noted.identity.changed_ns;
+            self.own.entry(which).or_insert(found.identity.changed_ns);
         }
         looked_at.insert(which);
-        Some(Settled { identity, rights: found.rights, directory, symlink, ours })
+        Some((found, ours))
     }
-}
-
-/// What was noted, and is there.
-struct Settled {
-    /// Its status is the last that is ours.
-    identity: HostIdentity,
-    rights: Rights,
-    directory: bool,
-    symlink: bool,
-    /// Nobody else has changed it last.
-    ours: bool,
 }
 
 /// Whether each of the rights that something has is the one it was to get, or, where that could not
