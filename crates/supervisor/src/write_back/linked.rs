@@ -16,13 +16,12 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::fs::{HostIdentity, Kind};
 use husk_proto::{Errno, Inode};
 
-use super::host::beneath::{Beneath, Object as Which, object_of};
+use super::host::beneath::{Beneath, Glance, Object as Which, object_of};
 use super::plan::scan::others;
 use super::record::ledger::Ledger;
 use super::{Overlay, Source, host, path_of_origin};
@@ -69,10 +68,11 @@ fn linked_since<S: Source>(
     }
     let mut wanted = HashMap::new();
     for (inode, path, seen) in known {
-        let Ok(Some(found)) = beneath.found(&path) else { continue };
-        if !is_linked(ledger, &seen, &found) {
+        let glance = beneath.glance(&path).ok().flatten();
+        if !glance.is_some_and(|found| is_linked(ledger, &seen, &found)) {
             continue;
         }
+        let Ok(Some(found)) = beneath.found(&path) else { continue };
         let imported = host::imported(OsStr::new(""), Kind::File, &found, Path::new(""));
         if source.note_links(inode, &imported).is_ok() {
             wanted.insert(object_of(&found), inode);
@@ -88,10 +88,10 @@ fn has_own_bytes<S: Source>(source: &mut S, inode: Inode) -> bool {
 }
 
 /// Invariant 1, and whether it has got a name since it was `seen`.
-fn is_linked(ledger: &Ledger, seen: &HostIdentity, found: &Metadata) -> bool {
-    let now = host::identity_of(found);
-    let news = now.changed_ns != seen.changed_ns && !ledger.is_ours(&now);
-    found.nlink() > 1 && host::same_content(seen, &now) && news
+fn is_linked(ledger: &Ledger, seen: &HostIdentity, found: &Glance) -> bool {
+    let now = &found.identity;
+    let news = now.changed_ns != seen.changed_ns && !ledger.is_ours(now);
+    found.links > 1 && host::same_content(seen, now) && news
 }
 
 /// Names of `wanted` files in one directory; the directories in it.

@@ -91,19 +91,21 @@ pub struct Glance {
     pub symlink: bool,
     /// Mode, owner and group.
     pub rights: Rights,
+    /// Names that it has.
+    pub links: u64,
 }
 
 impl Glance {
     /// Of what was `found`.
     pub fn of(found: &Metadata) -> Glance {
         let kind = FileType::from_raw_mode(found.mode());
-        Glance::new(host::identity_of(found), kind, host::rights_of(found))
+        Glance::new(host::identity_of(found), kind, host::rights_of(found), found.nlink())
     }
 
-    fn new(identity: HostIdentity, kind: FileType, rights: Rights) -> Glance {
+    fn new(identity: HostIdentity, kind: FileType, rights: Rights, links: u64) -> Glance {
         let (directory, symlink) = (kind == FileType::Directory, kind == FileType::Symlink);
         let content = kind == FileType::RegularFile || symlink;
-        Glance { identity, directory, content, symlink, rights }
+        Glance { identity, directory, content, symlink, rights, links }
     }
 }
 
@@ -649,7 +651,8 @@ fn glance(directory: &File, name: &OsStr) -> io::Result<Glance> {
         changed_ns: ns(found.st_ctime, found.st_ctime_nsec),
     };
     let rights = (found.st_mode & 0o7777, found.st_uid, found.st_gid);
-    Ok(Glance::new(identity, FileType::from_raw_mode(found.st_mode), rights))
+    let kind = FileType::from_raw_mode(found.st_mode);
+    Ok(Glance::new(identity, kind, rights, found.st_nlink.into()))
 }
 
 fn create(directory: &File, name: &OsStr) -> io::Result<File> {

@@ -9,7 +9,7 @@ use husk_proto::fs::HostIdentity;
 
 use super::Scan;
 use crate::write_back::host::There;
-use crate::write_back::host::beneath::{Glance, object_of};
+use crate::write_back::host::beneath::Glance;
 use crate::write_back::host::content;
 use crate::write_back::plan::derived;
 use crate::write_back::plan::derived::Verdict;
@@ -28,8 +28,8 @@ impl<S: Source> Scan<'_, S> {
         let directory = dir.to_owned();
         let mut put = Put { directory, name, object, replaces: expected, aside: false };
         let target = put.target();
-        self.see_rights(&put, &target);
         let found = self.beneath.glance(&target);
+        self.see_rights(&put, found.as_ref().ok().and_then(Option::as_ref));
         if put.object.is_tree() && matches!(found, Ok(None)) {
             // Both sides have removed what was there, and the directory is another one.
             put.replaces = None;
@@ -88,12 +88,12 @@ impl<S: Source> Scan<'_, S> {
     }
 
     /// What the host changes of these from now on, what takes the place of the file is to have.
-    fn see_rights(&mut self, put: &Put, target: &Path) {
+    fn see_rights(&mut self, put: &Put, found: Option<&Glance>) {
         if put.replaces.is_none() || put.object.is_tree() {
             return;
         }
-        if let Ok(Some(found)) = self.beneath.found(target) {
-            self.plan.rights.insert(object_of(&found), host::rights_of(&found));
+        if let Some(Glance { identity, rights, .. }) = found {
+            self.plan.rights.insert((identity.device, identity.inode), *rights);
         }
     }
 
