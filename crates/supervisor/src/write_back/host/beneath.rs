@@ -652,7 +652,7 @@ fn glance(directory: &File, name: &OsStr) -> io::Result<Glance> {
     };
     let rights = (found.st_mode & 0o7777, found.st_uid, found.st_gid);
     let kind = FileType::from_raw_mode(found.st_mode);
-    Ok(Glance::new(identity, kind, rights, found.st_nlink.into()))
+    Ok(Glance::new(identity, kind, rights, found.st_nlink))
 }
 
 fn create(directory: &File, name: &OsStr) -> io::Result<File> {
