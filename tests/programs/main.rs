@@ -6,6 +6,7 @@
 
 mod build;
 mod conformance;
+mod copies;
 mod dumps;
 mod files;
 mod git;

@@ -1,7 +1,8 @@
 //! Copies on disk: one file for each (file identity, rewriter, processor).
 //!
 //! ```text
-//!   ~/.cache/husk/copies/                      0700, ours; root's: /var/cache/husk/copies, 0711
+//!   ~/.cache/husk/copies/                      0700, ours; root's: /var/cache/husk/copies, 0711;
+//!                                              without a home: /var/tmp/husk-cache-UID/husk/copies
 //!     v1-<rewriter>-<processor>/               copies of another rewriter or machine are not seen
 //!       <device>-<inode>-<modified>-<size>         a copy, 0500; root's: 0555 if all may read
 //!                                                  the file itself
@@ -150,6 +151,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// Makes the directory of a store, if it is missing. An error: no store can be there.
+    pub fn prepare(root: &Path) -> Result<(), Unusable> {
+        make_own(root, rustix::process::geteuid().is_root())
+    }
+
     /// Opens the store in a directory, which is made if it is missing.
     pub fn open(root: &Path) -> Result<Store, Unusable> {
         let table = Table::measure();

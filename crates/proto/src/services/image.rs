@@ -3,6 +3,10 @@
 use crate::Inode;
 use crate::fs::HostIdentity;
 
+/// How the path of a user's cache begins where every user may make names; then comes the number of
+/// the user.
+pub const CACHE_BESIDE_OTHERS: &str = "/var/tmp/husk-cache-";
+
 /// How a host directory is covered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cover {

@@ -6,13 +6,13 @@ use crate::facts;
 use crate::memory::guard;
 use crate::thread::client::ThreadClient;
 use core::ffi::CStr;
-use husk_abi::PATH_MAX;
+use husk_abi::{PATH_MAX, nr};
 use husk_carrier::{Direct, Without};
 use husk_client::{ExecTarget, Program};
-use husk_host::calls;
+use husk_host::calls::{self, raw};
 use husk_proto::Shortcuts as _;
 use husk_proto::fs::HostIdentity;
-use husk_proto::image::{GATHERED_MIN, Image, Rewritten};
+use husk_proto::image::{CACHE_BESIDE_OTHERS, GATHERED_MIN, Image, Rewritten};
 use husk_runtime::handover;
 
 /// Set-user-ID and set-group-ID.
@@ -147,7 +147,19 @@ pub fn open_copy(directory: &[u8], file: &HostIdentity) -> Option<usize> {
         end = hex(&mut path, end + 1, number)?;
     }
     *path.get_mut(end)? = 0;
-    calls::open(CStr::from_bytes_with_nul(&path[..=end]).ok()?).ok()
+    let copy = calls::open(CStr::from_bytes_with_nul(&path[..=end]).ok()?).ok()?;
+    // Once that cache was removed, another user may have made one under its name.
+    if directory.starts_with(CACHE_BESIDE_OTHERS.as_bytes()) && !is_own(copy) {
+        calls::close(copy);
+        return None;
+    }
+    Some(copy)
+}
+
+fn is_own(file: usize) -> bool {
+    // SAFETY: no memory is involved.
+    let user = unsafe { raw(nr::geteuid, [0; 6]) };
+    calls::fstat(file).is_ok_and(|found| user == Ok(found.uid as usize))
 }
 
 fn hex(out: &mut [u8], at: usize, number: u64) -> Option<usize> {

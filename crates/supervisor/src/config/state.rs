@@ -10,6 +10,8 @@
 //! 2. A directory of somebody else, kept in `HOME` or `XDG_STATE_HOME` by `sudo` or `su`, is not
 //!    used: the home directory in `/etc/passwd` is.
 //! 3. A file is replaced as a whole, under a lock: two commands at once lose nothing.
+//! 4. In a directory where every user may make names (`/var/tmp`), only one of this user alone is
+//!    used. Whoever makes it first under that name gains nothing.
 
 use std::env;
 use std::ffi::OsStr;
@@ -22,6 +24,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use husk_proto::entry::home_in;
+use husk_proto::image::CACHE_BESIDE_OTHERS;
+use husk_rewrite::Store;
 use rustix::fs::{
     Access, AtFlags, FlockOperation, Mode, OFlags, access, flock, openat, renameat, unlinkat,
 };
@@ -31,6 +35,12 @@ use super::file::others_may_write;
 
 /// Where programs of the system keep what they can make again.
 const CACHE_OF_SYSTEM: &str = "/var/cache";
+/// Copies of programs, in a cache.
+const COPIES: &str = "husk/copies";
+/// Of a mode: others' bits, those of who else may write, and that names are their owners'.
+const OTHERS: u32 = 0o077;
+const WRITES: u32 = 0o022;
+const STICKY: u32 = 0o1000;
 /// Longest file that is read here.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// How long another command may hold the lock.
@@ -160,15 +170,69 @@ pub fn lasting_home() -> Option<PathBuf> {
     home_of_passwd().or_else(home_of_environment)
 }
 
-/// Where copies of programs are kept: `$XDG_CACHE_HOME/husk/copies` or `~/.cache/husk/copies`. One
-/// of somebody else is used where this user has none: what is made there is this user's alone.
-/// Root's are where other users, which its programs may become, reach them.
+/// Where copies of programs are kept, in the first of these that this user can use:
+///
+/// ```text
+///   $XDG_CACHE_HOME/husk/copies
+///   /var/cache/husk/copies                root's: its programs may become other users
+///   $HOME/.cache/husk/copies
+///   the same below the home directory in /etc/passwd
+///   /var/tmp/husk-cache-UID/husk/copies
+/// ```
+///
+/// If none can be used, one that says why. The rest of the cache is beside the copies.
 pub fn copies() -> Option<PathBuf> {
-    let home = || home_of_environment().or_else(home_of_passwd).or_else(|| absolute("HOME"));
     let named = absolute("XDG_CACHE_HOME").filter(|base| !base.exists() || own(base));
-    let everybodys = || root_can_write_to(Path::new(CACHE_OF_SYSTEM));
-    let base = named.or_else(everybodys).or_else(|| Some(home()?.join(".cache")))?;
-    Some(base.join("husk/copies"))
+    let everybodys = root_can_write_to(Path::new(CACHE_OF_SYSTEM));
+    let home = home_of_environment().or_else(anothers_with_own_cache);
+    let below = |home: Option<PathBuf>| Some(home?.join(".cache"));
+    let places = [named, everybodys, below(home), below(home_of_passwd())];
+    let first = places.iter().flatten().next().cloned();
+    let own = places.into_iter().flatten().map(|base| base.join(COPIES));
+    let beside = || Some(cache_beside_others()?.join(COPIES));
+    let usable = |copies: &PathBuf| Store::prepare(copies).is_ok();
+    let found = { own }.find(usable).or_else(|| beside().filter(usable));
+    found.or_else(|| Some(first.or_else(|| below(absolute("HOME")))?.join(COPIES)))
+}
+
+/// `HOME`, if it is another's whose `.cache` is this user's, where nobody but root can replace it.
+fn anothers_with_own_cache() -> Option<PathBuf> {
+    absolute("HOME").filter(|home| keeps_names(home) && own(&home.join(".cache")))
+}
+
+/// This user's own directory in `/var/tmp`, made if it is not there (invariant 4).
+fn cache_beside_others() -> Option<PathBuf> {
+    let user = rustix::process::geteuid();
+    // With the rights of a set-user-ID program this would be the wrong user's.
+    let is_plain = rustix::process::getuid() == user;
+    let place = PathBuf::from(format!("{CACHE_BESIDE_OTHERS}{}", user.as_raw()));
+    (is_plain && keeps_names(place.parent()?)).then_some(())?;
+    make_alone(&place).ok().map(|()| place)
+}
+
+/// Whether nobody but root can put something else in the place of a name in `directory` that
+/// belongs to another user.
+fn keeps_names(directory: &Path) -> bool {
+    fs::metadata(directory).is_ok_and(|found| {
+        let (is_sticky, is_open) = (found.mode() & STICKY != 0, found.mode() & WRITES != 0);
+        found.uid() == 0 && (is_sticky || !is_open)
+    })
+}
+
+/// Makes a directory of this user alone, if it is not there. It is no link.
+pub fn make_alone(place: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(place)?;
+    is_alone(place)
+}
+
+/// Whether a directory is this user's, and nobody else may even look into it.
+pub fn is_alone(place: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(place)?;
+    let own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    if own && found.mode() & OTHERS == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other("it is not this user's alone"))
 }
 
 /// `directory`, if this is root and may write there: elsewhere it is a root of a namespace, or the

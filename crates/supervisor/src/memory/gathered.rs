@@ -14,7 +14,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use husk_carrier::Direct;
@@ -43,6 +43,9 @@ pub fn gather(
     copy: Option<&Path>,
 ) -> io::Result<()> {
     let source = File::open(copy.unwrap_or(path))?;
+    if copy.is_some() && source.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("another user has made it"));
+    }
     let mut head = [0; HEAD_BYTES];
     let length = source.read_at(&mut head, 0)?;
     let pieces = pieces(&head[..length]).unwrap_or_default();

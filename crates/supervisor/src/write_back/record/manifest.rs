@@ -17,10 +17,10 @@
 //! 4. Manifests are in directories of this user alone, never in the trees that are written to.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, UNIX_EPOCH};
@@ -49,8 +49,6 @@ const ENDING: &str = "manifest";
 const BYTES_MAX: u64 = 4 << 30;
 /// Longest first line of one, in which all directories are.
 const HEAD_BYTES_MAX: u64 = 16 << 20;
-/// Others' bits of a mode.
-const OTHERS: u32 = 0o077;
 
 /// Whose write-back it is, and where.
 #[derive(Serialize, Deserialize, Debug, Clone)]
@@ -291,8 +289,7 @@ impl Manifest {
 
     fn begin_in(place: &Path, head: &Head) -> io::Result<Manifest> {
         before("mkdir")?;
-        DirBuilder::new().recursive(true).mode(0o700).create(place)?;
-        is_own(place)?;
+        state::make_alone(place)?;
         let path = place.join(format!("{}.{ENDING}", host::unguessable()));
         let mut options = OpenOptions::new();
         before("open")?;
@@ -533,7 +530,7 @@ pub fn looked_at(places: &[PathBuf]) -> Vec<Pending> {
 }
 
 fn files(places: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
-    let own = places.iter().filter(|place| is_own(place).is_ok());
+    let own = places.iter().filter(|place| state::is_alone(place).is_ok());
     let files = own.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten();
     files.map(|file| file.path()).filter(|path| path.extension() == Some(ENDING.as_ref()))
 }
@@ -567,7 +564,7 @@ impl Kept {
     fn of(places: &[PathBuf]) -> Kept {
         let mut kept = Kept { stems: Vec::new(), all: false };
         for place in places {
-            let files = match is_own(place).and_then(|()| fs::read_dir(place)) {
+            let files = match state::is_alone(place).and_then(|()| fs::read_dir(place)) {
                 Ok(files) => files,
                 Err(problem) => {
                     // There is none, or it is somebody else's.
@@ -621,18 +618,8 @@ pub fn prepare<'a>(mut trees: impl Iterator<Item = &'a Path>) {
     let real = place.ancestors().find_map(|above| fs::canonicalize(above).ok());
     if real.is_some_and(|real| trees.any(|tree| real.starts_with(tree))) {
         // What cannot be made now is told of when it is needed.
-        let _ = DirBuilder::new().recursive(true).mode(0o700).create(place);
+        let _ = state::make_alone(place);
     }
-}
-
-/// Invariant 4.
-fn is_own(place: &Path) -> io::Result<()> {
-    let found = fs::symlink_metadata(place)?;
-    let own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
-    if own && found.mode() & OTHERS == 0 {
-        return Ok(());
-    }
-    Err(io::Error::other("it is not this user's alone"))
 }
 
 #[cfg(test)]
