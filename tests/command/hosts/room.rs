@@ -2,7 +2,7 @@
 //! none of them.
 
 use std::fs::{self, Permissions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -231,6 +231,40 @@ fn where_a_room_or_its_guest_is_killed_programs_end_as_killed_and_others_run_at_
         assert!(outcome.stderr.contains("husk: h is lost"), "{victim}: {}", outcome.shown());
         host.nothing_is_left();
     }
+}
+
+/// Its end is seen there before that of the room.
+#[test]
+fn a_program_whose_room_is_killed_while_it_is_started_ends_as_killed() {
+    let Some(host) = Host::new("hosts-starting") else { return };
+    let work = host.scratch.fresh("work");
+    let script = "exec </dev/null; HUSK_NODE=1 sleep 300; echo $?; perl -e 'print 7'";
+    let script = format!("HUSK_NODE=1 nice </dev/null; read go; {script}");
+    let mut command = host.command(&["--on", "h", "--root", "home"], &["sh", "-c", &script]);
+    command.current_dir(&work).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = command.spawn().expect("an image");
+    // All but that program has been asked for.
+    let mut first = [0; 2];
+    let mut said = run.stdout.take().expect("a pipe");
+    said.read_exact(&mut first).expect("it runs there");
+    let keeper = host.process("husk: room").expect("a room");
+    // Nobody is told that it has ended as long as this is open.
+    let output = format!("/proc/{keeper}/fd/1");
+    let output = fs::File::options().write(true).open(output).expect("its output");
+    let stopped = Command::new("kill").args(["-STOP", &keeper.to_string()]).status();
+    assert!(stopped.expect("kill").success());
+    run.stdin.take().expect("a pipe").write_all(b"go\n").expect("it reads");
+    until("its process there", || host.exactly("sleep 300").is_some());
+    assert!(process::kill(keeper));
+    until("its end", || host.exactly("sleep 300").is_none());
+    drop(output);
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).expect("its output");
+    let ended = run.wait_with_output().expect("its end");
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(rest, "137\n7", "{errors}");
+    assert!(errors.contains("husk: h is lost") && !errors.contains("check the"), "{errors}");
+    host.nothing_is_left();
 }
 
 /// The number of the FUSE connection whose mount a process sees.

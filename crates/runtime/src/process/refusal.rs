@@ -35,6 +35,10 @@ pub fn why_not(typed: &[u8], errno: Errno) -> &'static [u8] {
         Errno::ENOENT => b": not found in PATH; check the name, or give its path",
         Errno::EACCES => b": permission denied; name a program whose mode lets you run it",
         Errno::ENOEXEC => b": not a program this machine can run; name another program",
+        // A mount whose server is gone.
+        Errno::ENOTCONN | Errno::ECONNABORTED => {
+            b": the host or server that has its file is lost; start it again"
+        }
         _ => b": cannot be started; check the command",
     }
 }
@@ -52,6 +56,7 @@ pub fn message(errno: Errno) -> &'static [u8] {
         Errno::ENOMEM => b"out of memory",
         Errno::ENOSYS => b"the image cannot be used",
         Errno::E2BIG => b"argument list too long",
+        Errno::ENOTCONN | Errno::ECONNABORTED => b"the host or server that has its file is lost",
         Errno::ETXTBSY => b"somebody is writing to it",
         _ => b"cannot be started",
     }

@@ -104,7 +104,10 @@ pub fn run(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) {
         }
         _ => fate,
     };
-    if guest.ended.load(Ordering::SeqCst) {
+    let is_lost =
+        || fate != Fate::Exit(0) && guest.room.as_ref().is_some_and(|room| !room.is_there());
+    // Also what has failed because home's files were gone; the session ends right after.
+    if guest.ended.load(Ordering::SeqCst) || is_lost() {
         // Home may only be slow. What ended with the session must look lost to it, and not as if it
         // had ended while the host was there: the next program would be sent here, too.
         return;

@@ -111,6 +111,8 @@ impl Link {
                 Kind::Stale => {
                     changed(&PathBuf::from(std::ffi::OsString::from_vec(payload)));
                 }
+                // The guest wants to know whether files are still shown.
+                Kind::Alive if self.say(Kind::Alive, &[]).is_ok() => {}
                 _ => return,
             }
         }

@@ -45,8 +45,9 @@ use crate::named::SELF;
 const TOP: [&str; 5] = ["/proc", "/sys", "/dev", "/run", "/tmp"];
 /// All of them.
 const OWN: [&str; TOP.len() + 1] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp"];
-/// How long a room may take to be made, and to end.
+/// How long a room may take to be made, to show that it is there, and to end.
 const MADE_MAX: Duration = Duration::from_secs(60);
+const SIGN_MAX: Duration = Duration::from_secs(60);
 const END_MAX: Duration = Duration::from_secs(2);
 /// Between two looks at one that is about to end.
 const LOOK: Duration = Duration::from_millis(2);
@@ -61,6 +62,16 @@ pub struct Room {
     process: Mutex<Child>,
     to: Mutex<Option<Sender<Frame>>>,
     made: (Mutex<Option<Result<(), String>>>, Condvar),
+    signs: (Mutex<Signs>, Condvar),
+}
+
+/// What shows that a keeper lives.
+#[derive(Default)]
+struct Signs {
+    wanted: u64,
+    given: u64,
+    /// It gives none any more.
+    is_over: bool,
 }
 
 impl Room {
@@ -85,7 +96,10 @@ impl Room {
         });
         let keeper = process.id();
         let (process, to) = (Mutex::new(process), Mutex::new(Some(to)));
-        Ok((Room { keeper, process, to, made: Default::default() }, output))
+        Ok((
+            Room { keeper, process, to, made: Default::default(), signs: Default::default() },
+            output,
+        ))
     }
 
     /// Passes on what home has said.
@@ -100,6 +114,24 @@ impl Room {
         let waited = self.made.1.wait_timeout_while(made, MADE_MAX, |made| made.is_none());
         let made = waited.map_or_else(|_| None, |(made, _)| made.clone());
         made.unwrap_or_else(|| Err("home does not answer".to_owned()))
+    }
+
+    /// Whether the keeper shows files: it answers, or ends. One that is only slow does.
+    pub fn is_there(&self) -> bool {
+        let mut signs = lock(&self.signs.0);
+        signs.wanted += 1;
+        let wanted = signs.wanted;
+        self.tell(Frame { kind: Kind::Alive, channel: 0, payload: Vec::new() });
+        let waits = |signs: &mut Signs| signs.given < wanted && !signs.is_over;
+        let waited = self.signs.1.wait_timeout_while(signs, SIGN_MAX, waits);
+        waited.is_ok_and(|(signs, _)| !signs.is_over)
+    }
+
+    fn gives_sign(&self, is_over: bool) {
+        let mut signs = lock(&self.signs.0);
+        signs.given += 1;
+        signs.is_over |= is_over;
+        self.signs.1.notify_all();
     }
 
     fn is_made(&self, made: Result<(), String>) {
@@ -141,6 +173,7 @@ pub fn pass_on(guest: &Guest, mut asks: ChildStdout) {
                     break;
                 }
             }
+            Kind::Alive => room.gives_sign(false),
             Kind::Welcome => room.is_made(Ok(())),
             Kind::Refused => {
                 room.is_made(Err(String::from_utf8_lossy(&payload).into_owned()));
@@ -150,6 +183,7 @@ pub fn pass_on(guest: &Guest, mut asks: ChildStdout) {
     }
     let is_made = matches!(*lock(&room.made.0), Some(Ok(())));
     room.is_made(Err("its process has ended".to_owned()));
+    room.gives_sign(true);
     if is_made && !guest.ended.load(Ordering::SeqCst) {
         // Programs see nothing any more: they end as killed, and others run at home.
         give_up(guest);
