@@ -66,3 +66,36 @@ fn paths_out_of_what_is_mounted_in_an_overlay_are_the_images() {
     let words: Vec<&str> = stdout.split_whitespace().collect();
     assert_eq!(words.join(" "), ANSWER, "{}", outcome.shown());
 }
+
+/// One mount is a tree of its own in the image, one stays the host's; `$1` is the command.
+const MOUNTED: &str = r#"
+mkdir tree/own tree/hosts
+mount -t tmpfs none tree/own || exit 99
+mount -t ramfs none tree/hosts || exit 99
+try='for name in own hosts; do
+    for call in rmdir unlink; do $call $name 2>&1 | sed "s/.*: //"; done
+    test -d $name && echo there
+done'
+cd tree
+sh -c "$try"
+"$1" run --discard -- sh -c "$try"
+"#;
+
+#[test]
+fn what_something_is_mounted_on_is_not_removed() {
+    if !rustix::process::getuid().is_root() {
+        println!("NOT RUN: only root may mount: portals");
+        return;
+    }
+    let scratch = Scratch::new("portals-mounted");
+    let work = scratch.fresh("work");
+    fs::create_dir(work.join("tree")).expect("a tree");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "sh", "-c", MOUNTED, "sh"]);
+    command.arg(husk_tests::husk::binary());
+    let outcome = run(&scratch, &work, command);
+    let stdout = String::from_utf8_lossy(&outcome.stdout);
+    // First on Linux, then in an image.
+    let kept = "Device or resource busy\nIs a directory\nthere\n";
+    assert_eq!(stdout, kept.repeat(4), "{}", outcome.shown());
+}

@@ -164,18 +164,44 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let who = self.credentials();
                 let mine = who.uid == step.uid || who.uid == parent.uid || who.can(FOWNER);
                 let sticky = parent.mode & S_ISVTX != 0;
-                return Err(if sticky && !mine { Errno::EPERM } else { Errno::ENOTDIR });
+                return Err(match step.kind {
+                    _ if sticky && !mine => Errno::EPERM,
+                    Kind::Portal if self.is_mounted_directory(step.inode)? => Errno::EBUSY,
+                    _ => Errno::ENOTDIR,
+                });
             }
             self.services.rmdir(&who, target.directory, name)?;
             return value(0);
         }
         if target.slash {
             let step = self.services.lookup(target.directory, name)?;
-            let is_directory = step.kind == Kind::Directory;
+            let is_directory = step.kind == Kind::Directory
+                || step.kind == Kind::Portal && self.is_mounted_directory(step.inode)?;
             return Err(if is_directory { Errno::EISDIR } else { Errno::ENOTDIR });
         }
-        self.services.unlink(&who, target.directory, name)?;
-        value(0)
+        match self.services.unlink(&who, target.directory, name) {
+            Err(Errno::EBUSY) => Err(self.why_busy(target)?),
+            other => other.and_then(|()| value(0)),
+        }
+    }
+
+    /// Why a name stays on which the host has mounted something.
+    #[cold]
+    fn why_busy(&mut self, target: &Target) -> Result<Errno> {
+        let name = self.buffers.walks[0].name(target);
+        let step = self.services.lookup(target.directory, name)?;
+        let directory = step.kind == Kind::Portal && self.is_mounted_directory(step.inode)?;
+        Ok(if directory { Errno::EISDIR } else { Errno::EBUSY })
+    }
+
+    /// Whether the host has mounted a directory where a portal is. The text is its host path then.
+    #[cold]
+    fn is_mounted_directory(&mut self, portal: Inode) -> Result<bool> {
+        let end = self.buffers.walks[0].length;
+        self.portal_text(0, portal, end)?;
+        let path = self.buffers.walks[0].for_host();
+        let fact = self.host_fact_at(AT_FDCWD as usize, path, AT_SYMLINK_NOFOLLOW)?;
+        Ok(fact.kind == Kind::Directory)
     }
 
     /// Resolves both paths; a mixed pair is `EXDEV`, two host paths are called on the host.

@@ -10,7 +10,7 @@ use crate::Kernel;
 use crate::fs::directory::entries::{self, Key, Open};
 use crate::fs::directory::share;
 use crate::fs::inodes::{self, Birth};
-use crate::fs::{named, rights};
+use crate::fs::{named, overlay, rights};
 use crate::image::answers::{self, Changes};
 use crate::state::hold;
 use crate::state::text;
@@ -227,6 +227,10 @@ pub fn unlink(
         permit_removal(txn, dir.number, found.inode, who)?;
         if found.kind == ino::DIRECTORY {
             return Err(Errno::EISDIR);
+        }
+        let portal = found.kind == ino::PORTAL;
+        if portal && overlay::why_it_stays(txn.region, found.inode) == Errno::EBUSY {
+            return Err(Errno::EBUSY);
         }
         txn.lock(txn.region.map.object(INODE, found.inode))?;
         entries::remove(txn, &open, &key, line, false)?;
