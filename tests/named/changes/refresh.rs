@@ -310,6 +310,45 @@ fn what_the_image_changes_again_after_a_sync_or_has_open_for_writing_is_a_confli
 }
 
 #[test]
+fn a_file_that_was_opened_for_writing_is_a_conflict_even_if_nothing_was_written() {
+    if against_native() {
+        return;
+    }
+    use std::io::{BufRead, BufReader, Write};
+    let images = Images::new("refresh-opened");
+    on_host(&images, "for f in closed open; do echo base > $f; done");
+    images.up("ci");
+    images.script("ci", ": 3<> closed");
+    let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+    let script = "exec 3<>open; echo ready; read line; cat <&3; stat -Lc %s /dev/fd/3";
+    let mut command = images.command(husk, &["exec", "ci", "--", "bash", "-c", script]);
+    let mut opener =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut said = BufReader::new(opener.stdout.take().expect("its output")).lines();
+    assert_eq!(said.next().expect("a line").expect("text"), "ready");
+    on_host(&images, "for f in closed open; do echo of the host >> $f; done");
+    let conflicts = || {
+        let told = refreshed(&images, &[]);
+        let told = told["conflicts"].as_array().expect("a list").iter();
+        let mut lines: Vec<_> = told.map(|line| line.as_str().expect("text").to_owned()).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let line =
+        |name| format!("{}/{name}: changed on the host and in the image", images.work.display());
+    assert_eq!(conflicts(), [line("closed"), line("open")]);
+    opener.stdin.take().expect("its input").write_all(b"\n").expect("it reads");
+    let rest: Vec<_> = said.map(|line| line.expect("text")).collect();
+    assert_eq!(rest, ["base", "5"], "bytes and size are those of one moment");
+    assert!(opener.wait().expect("it ends").success());
+    assert_eq!(conflicts(), [line("closed"), line("open")], "also after it is closed");
+    images.done(&["cp", "closed", "ci:closed"]);
+    assert_eq!(images.script("ci", "cat closed"), "base\nof the host\n");
+    assert_eq!(conflicts(), [line("open")]);
+    images.done(&["down", "ci", "--discard"]);
+}
+
+#[test]
 fn git_on_both_sides_of_a_sync_sees_what_the_other_has_done() {
     if against_native() {
         return;
