@@ -2,11 +2,29 @@
 //! paths that leave them again are the image's.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use husk_tests::Scratch;
 
-use crate::run;
+use crate::{Outcome, run};
+
+/// `None`: only root may mount.
+fn scratch(name: &str) -> Option<Scratch> {
+    if !rustix::process::getuid().is_root() {
+        println!("NOT RUN: only root may mount: portals");
+        return None;
+    }
+    Some(Scratch::new(name))
+}
+
+/// Runs a script whose mounts are its own; `$1` is the command.
+fn with_own_mounts(scratch: &Scratch, work: &Path, script: &str) -> Outcome {
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "sh", "-c", script, "sh"]);
+    command.arg(husk_tests::husk::binary());
+    run(scratch, work, command)
+}
 
 /// In the work directory; `$1` is the command. A file system of no ordinary kind, with links
 /// out of it, lies in the overlay.
@@ -48,20 +66,13 @@ const ANSWER: &str = "image image image made made only only more m/..: dir file 
 
 #[test]
 fn paths_out_of_what_is_mounted_in_an_overlay_are_the_images() {
-    if !rustix::process::getuid().is_root() {
-        println!("NOT RUN: only root may mount: portals");
-        return;
-    }
-    let scratch = Scratch::new("portals");
+    let Some(scratch) = scratch("portals") else { return };
     let work = scratch.fresh("work");
     fs::create_dir_all(work.join("tree/m")).expect("a tree");
     fs::create_dir(work.join("beside")).expect("beside it");
     fs::write(work.join("beside/of"), "of beside\n").expect("a file");
     fs::write(work.join("tree/file"), "host\n").expect("a file");
-    let mut command = Command::new("unshare");
-    command.args(["-m", "--propagation", "private", "sh", "-c", SCRIPT, "sh"]);
-    command.arg(husk_tests::husk::binary());
-    let outcome = run(&scratch, &work, command);
+    let outcome = with_own_mounts(&scratch, &work, SCRIPT);
     let stdout = String::from_utf8_lossy(&outcome.stdout);
     let words: Vec<&str> = stdout.split_whitespace().collect();
     assert_eq!(words.join(" "), ANSWER, "{}", outcome.shown());
@@ -83,17 +94,10 @@ sh -c "$try"
 
 #[test]
 fn what_something_is_mounted_on_is_not_removed() {
-    if !rustix::process::getuid().is_root() {
-        println!("NOT RUN: only root may mount: portals");
-        return;
-    }
-    let scratch = Scratch::new("portals-mounted");
+    let Some(scratch) = scratch("portals-mounted") else { return };
     let work = scratch.fresh("work");
     fs::create_dir(work.join("tree")).expect("a tree");
-    let mut command = Command::new("unshare");
-    command.args(["-m", "--propagation", "private", "sh", "-c", MOUNTED, "sh"]);
-    command.arg(husk_tests::husk::binary());
-    let outcome = run(&scratch, &work, command);
+    let outcome = with_own_mounts(&scratch, &work, MOUNTED);
     let stdout = String::from_utf8_lossy(&outcome.stdout);
     // First on Linux, then in an image.
     let kept = "Device or resource busy\nIs a directory\nthere\n";

@@ -13,7 +13,9 @@ use husk_abi::sys::general::{
     AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, S_IFBLK,
     S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, S_ISVTX,
 };
-use husk_proto::fs::{HostIdentity, Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE, masked, want};
+use husk_proto::fs::{
+    HostIdentity, Kind, Node, RENAME_EXCHANGE, RENAME_NOREPLACE, Step, masked, want,
+};
 use husk_proto::{Errno, Inode, Result, Services};
 
 /// `RENAME_WHITEOUT`.
@@ -164,10 +166,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 let who = self.credentials();
                 let mine = who.uid == step.uid || who.uid == parent.uid || who.can(FOWNER);
                 let sticky = parent.mode & S_ISVTX != 0;
-                return Err(match step.kind {
-                    _ if sticky && !mine => Errno::EPERM,
-                    Kind::Portal if self.is_mounted_directory(step.inode)? => Errno::EBUSY,
-                    _ => Errno::ENOTDIR,
+                return Err(match sticky && !mine {
+                    true => Errno::EPERM,
+                    false if self.leads_to_directory(&step)? => Errno::EBUSY,
+                    false => Errno::ENOTDIR,
                 });
             }
             self.services.rmdir(&who, target.directory, name)?;
@@ -175,9 +177,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         if target.slash {
             let step = self.services.lookup(target.directory, name)?;
-            let is_directory = step.kind == Kind::Directory
-                || step.kind == Kind::Portal && self.is_mounted_directory(step.inode)?;
-            return Err(if is_directory { Errno::EISDIR } else { Errno::ENOTDIR });
+            let directory = self.leads_to_directory(&step)?;
+            return Err(if directory { Errno::EISDIR } else { Errno::ENOTDIR });
         }
         match self.services.unlink(&who, target.directory, name) {
             Err(Errno::EBUSY) => Err(self.why_busy(target)?),
@@ -190,15 +191,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn why_busy(&mut self, target: &Target) -> Result<Errno> {
         let name = self.buffers.walks[0].name(target);
         let step = self.services.lookup(target.directory, name)?;
-        let directory = step.kind == Kind::Portal && self.is_mounted_directory(step.inode)?;
+        let directory = self.leads_to_directory(&step)?;
         Ok(if directory { Errno::EISDIR } else { Errno::EBUSY })
     }
 
-    /// Whether the host has mounted a directory where a portal is. The text is its host path then.
+    /// Whether a name leads to a directory: of the image, or, at a portal, one that the host has
+    /// mounted there. The text is its host path then.
     #[cold]
-    fn is_mounted_directory(&mut self, portal: Inode) -> Result<bool> {
+    fn leads_to_directory(&mut self, step: &Step) -> Result<bool> {
+        if step.kind != Kind::Portal {
+            return Ok(step.kind == Kind::Directory);
+        }
         let end = self.buffers.walks[0].length;
-        self.portal_text(0, portal, end)?;
+        self.portal_text(0, step.inode, end)?;
         let path = self.buffers.walks[0].for_host();
         let fact = self.host_fact_at(AT_FDCWD as usize, path, AT_SYMLINK_NOFOLLOW)?;
         Ok(fact.kind == Kind::Directory)

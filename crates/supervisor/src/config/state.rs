@@ -182,17 +182,26 @@ pub fn lasting_home() -> Option<PathBuf> {
 ///
 /// If none can be used, one that says why. The rest of the cache is beside the copies.
 pub fn copies() -> Option<PathBuf> {
-    let named = absolute("XDG_CACHE_HOME").filter(|base| !base.exists() || own(base));
-    let everybodys = root_can_write_to(Path::new(CACHE_OF_SYSTEM));
-    let home = home_of_environment().or_else(anothers_with_own_cache);
     let below = |home: Option<PathBuf>| Some(home?.join(".cache"));
-    let places = [named, everybodys, below(home), below(home_of_passwd())];
-    let first = places.iter().flatten().next().cloned();
-    let own = places.into_iter().flatten().map(|base| base.join(COPIES));
-    let beside = || Some(cache_beside_others()?.join(COPIES));
+    // Each is looked for only where those before it cannot be used.
+    let places: [&dyn Fn() -> Option<PathBuf>; 4] = [
+        &|| absolute("XDG_CACHE_HOME").filter(|base| !base.exists() || own(base)),
+        &|| root_can_write_to(Path::new(CACHE_OF_SYSTEM)),
+        &|| below(home_of_environment().or_else(anothers_with_own_cache)),
+        &|| below(home_of_passwd()),
+    ];
     let usable = |copies: &PathBuf| Store::prepare(copies).is_ok();
-    let found = { own }.find(usable).or_else(|| beside().filter(usable));
-    found.or_else(|| Some(first.or_else(|| below(absolute("HOME")))?.join(COPIES)))
+    let mut first = None;
+    for base in places.iter().filter_map(|place| place()) {
+        let copies = base.join(COPIES);
+        if usable(&copies) {
+            return Some(copies);
+        }
+        first.get_or_insert(copies);
+    }
+    let beside = cache_beside_others().map(|base| base.join(COPIES));
+    let anothers = || Some(below(absolute("HOME"))?.join(COPIES));
+    beside.filter(usable).or(first).or_else(anothers)
 }
 
 /// `HOME`, if it is another's whose `.cache` is this user's, where nobody but root can replace it.
