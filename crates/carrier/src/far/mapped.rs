@@ -37,7 +37,7 @@ const MODE: u32 = 0o602;
 /// Bytes that are compared at once.
 const PIECE: usize = 64 << 10;
 const PAGE: usize = 4096;
-/// How often a home is asked for the one mapping that is written through.
+/// How often one tries to have the mapping that is written through.
 const TRIES: u32 = 200;
 
 /// Copies of a process whose holds are given back at its end; others stay until its node ends.
@@ -114,11 +114,19 @@ impl Direct {
 
     /// Asks home for the one mapping of a file that is written through.
     fn lock_to_map(&mut self, inode: Inode, hold: u64) -> Result<()> {
+        self.until_unmapped(|me| Ok(hold != 0 && me.has_lock(inode, hold)?))
+    }
+
+    /// Tries to map a file to write to it, for a while: whose mapping is in the way may have been
+    /// killed a moment ago.
+    pub(crate) fn until_unmapped(
+        &mut self,
+        mut attempt: impl FnMut(&mut Direct) -> Result<bool>,
+    ) -> Result<()> {
         for _ in 0..TRIES {
-            if hold != 0 && self.has_lock(inode, hold)? {
+            if attempt(self)? {
                 return Ok(());
             }
-            // Who had it may have been killed a moment ago.
             if self.scan_dead().is_ok_and(|count| count == 0) {
                 nap(BUSY_NAP_NS);
             }

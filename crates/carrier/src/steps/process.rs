@@ -94,6 +94,13 @@ pub(crate) fn set_program(me: &mut Direct, inode: Option<Inode>) -> Result<Optio
     }
 }
 
+pub(crate) fn pin_writes(me: &mut Direct, inode: Inode) -> Result<()> {
+    me.until_unmapped(|me| match husk_kernel::process::pins::pin_writes(&me.kernel, inode) {
+        Err(Errno::ENODEV) => Ok(false),
+        other => other.map(|()| true),
+    })
+}
+
 #[inline]
 pub(crate) fn unpin(me: &mut Direct, inode: Inode) {
     if me.is_away {

@@ -96,7 +96,7 @@ Processes in process, operations {
     /// Says that what this process has pinned is mapped by who may write to it: nobody can run it
     /// until the last of its pins is gone. `ETXTBSY` while somebody does.
     pin_writes = - of inode { inode: Inode } -> Result<()> = Ok(()),
-        by process::pins::pin_writes;
+        by carrier;
 
     /// Pins an inode `count` times for a child of `prepare_fork` that does not run yet: what it
     /// will have mapped of the calling process, who keeps it pinned meanwhile. `writes` as for
