@@ -576,18 +576,14 @@ impl Look<'_> {
             let (path, shown) = (path.join(&name), self.image.attributes(below)?);
             let origin = origin_path(self.image, &shown)?;
             let written = self.ledger.here_of(&path, below).is_some();
-            match shown.step.kind {
-                // The image has made it or moved it there: the host has never had it.
-                kind if kind != Kind::Directory
-                    && !from_host
-                    && !written
-                    && origin.as_deref() != Some(&*path) => {}
-                Kind::Directory if shown.origin.is_some() || written => {
-                    let _ = self.directory_went(inode, &name, below, &path)?;
-                }
-                Kind::Directory => {}
-                _ => drop(self.went(inode, below, &path)?),
+            // The image has made it or moved it there: the host has never had it.
+            if !from_host && !written && origin.as_deref() != Some(&*path) {
+                continue;
             }
+            let _ = match shown.step.kind {
+                Kind::Directory => self.directory_went(inode, &name, below, &path)?,
+                _ => self.went(inode, below, &path)?,
+            };
         }
         step("rmdir")?;
         let went = match self.image.forget(dir, name.as_bytes(), inode) {

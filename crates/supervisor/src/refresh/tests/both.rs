@@ -58,6 +58,42 @@ fn what_only_the_image_has_made_was_not_removed_on_the_host() {
 }
 
 #[test]
+fn a_directory_of_the_host_stays_whose_new_place_the_host_removes_or_moves() {
+    let remove: fn(&Path) = |path| fs::remove_dir_all(path).unwrap();
+    let move_it: fn(&Path) = |path| fs::rename(path, path.with_extension("moved")).unwrap();
+    let replace: fn(&Path) = |path| {
+        fs::remove_dir_all(path).unwrap();
+        fs::write(path, "a file now").unwrap();
+    };
+    for (goes, listed) in
+        [remove, move_it, replace].into_iter().flat_map(|one| [(one, true), (one, false)])
+    {
+        let mut scene = Scene::at_once(|path| {
+            fs::create_dir_all(path.join("d/in")).unwrap();
+            fs::write(path.join("d/in/file"), "host").unwrap();
+            fs::create_dir(path.join("place")).unwrap();
+            fs::write(path.join("place/theirs"), "host").unwrap();
+        });
+        let listing = ["d/in", "place"];
+        for path in &listing[usize::from(!listed)..] {
+            scene.at(path);
+        }
+        scene.rename("d", "place/d");
+        goes(&scene.path.join("place"));
+        let told = refresh_noting(&mut scene);
+        assert!(told.is_complete(), "{told:#?}");
+        let dir = scene.at("place");
+        assert_eq!(names(&mut scene, dir), ["d"]);
+        let outcome = scene.bring_here(false);
+        assert_eq!(outcome.conflicts.len(), 1, "{outcome:#?}");
+        let beside = fs::read_dir(&scene.path).unwrap().map(|one| one.unwrap().path());
+        let beside = beside.filter(|path| path.extension().is_some_and(|end| end != "moved"));
+        let kept: Vec<_> = beside.map(|path| fs::read_to_string(path.join("d/in/file"))).collect();
+        assert!(matches!(&kept[..], [Ok(text)] if text == "host"), "{kept:?} {outcome:#?}");
+    }
+}
+
+#[test]
 fn what_the_host_has_in_a_directory_that_both_have_made_is_seen_after_a_refresh() {
     for gone in [false, true] {
         let mut scene = Scene::at_once(|path| {
