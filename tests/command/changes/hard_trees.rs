@@ -303,3 +303,30 @@ unshare -rm bash -u "$2/work" "$1" "$2"
         "0\nkept\n 2000 newer\ntold\n",
     );
 }
+
+/// A user who is not root can neither link nor read all that is in a directory of that user's own.
+#[test]
+fn what_others_own_is_moved_as_far_as_it_can_be_and_holds_up_nothing_else() {
+    prints(
+        "of-others",
+        r#"
+[ "$(id -u) $(cat /proc/sys/fs/protected_hardlinks)" = "0 1" ] || { echo not here; exit; }
+cd "$1"; mkdir -m 755 tree tree/pub; mkdir -m 700 tree/private
+for file in plain pub/in private/in; do
+    echo root > tree/$file; touch -d @1000000000 tree/$file
+done
+chmod 640 tree/pub/in; chgrp 65534 tree/pub/in; chown 65534 . tree "$2" "$XDG_STATE_HOME"; cd tree
+nobody="setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=$2"
+$nobody "$HUSK" up of-others --memory 64M
+change='mv plain moved; mv pub new; mv private other; echo own > own'
+$nobody "$HUSK" exec of-others -- sh -c "$change"
+for command in sync down; do
+    $nobody "$HUSK" $command of-others 2> "$2/said"; echo "status $?"; cat own
+    grep -q private "$2/said" && cat private/in moved new/in; stat -c '%a %Y' moved new/in
+    [ $command = down ] || { grep -c 'this user owns it now' "$2/said"; cat plain 2> /dev/null; }
+done
+"#,
+        "status 125\nown\nroot\nroot\nroot\n644 1000000000\n640 1000000000\n1\n\
+         status 125\nown\nroot\nroot\nroot\n644 1000000000\n640 1000000000\n",
+    );
+}

@@ -145,7 +145,7 @@ pub struct Maker<'a, S> {
     pub(in crate::write_back) names: &'a mut host::Names,
     rescue: &'a mut Rescue,
     pub(in crate::write_back) progress: &'a Progress,
-    outcome: &'a mut Outcome,
+    pub(super) outcome: &'a mut Outcome,
     pub(in crate::write_back) ledger: &'a Ledger,
     /// Where an inode of the image already lies on the host (invariant 3).
     made: HashMap<Inode, First>,
@@ -568,7 +568,7 @@ impl<'a, S: Source> Maker<'a, S> {
         from: Option<io::Result<Extended>>,
         shown: &Path,
     ) -> io::Result<()> {
-        let mut attributes = *attributes;
+        let (mut attributes, of_host) = (*attributes, from.is_some());
         let extended = match (&object.extended, from) {
             (Some(extended), _) => Ok(extended.clone()),
             (None, Some(from)) => from,
@@ -595,6 +595,9 @@ impl<'a, S: Source> Maker<'a, S> {
             any
         })?;
         self.outcome.note(shown, set);
+        if of_host {
+            self.tell_owner(held, (attributes.step.uid, attributes.step.gid), shown)?;
+        }
         Ok(())
     }
 
@@ -683,7 +686,9 @@ impl<'a, S: Source> Maker<'a, S> {
             let (from, to) = (origin.join(&name), path.join(&name));
             let held = self.beneath.hold(&from)?;
             if !held.found().is_dir() {
-                content::link_or_copy(self.beneath, &held, &to)?;
+                if let Some(copied) = content::link_or_copy(self.beneath, &held, &to)? {
+                    self.make_like(&copied, &held, &from)?;
+                }
                 continue;
             }
             let (found, extended) = (held.found().clone(), held.extended()?);

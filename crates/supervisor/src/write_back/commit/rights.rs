@@ -6,17 +6,61 @@
 //! ```
 //!
 //! A right that is taken away in this time must not be there again.
+//!
+//! Also what a copy has of a host file that cannot be linked: all but, perhaps, its owner.
 
 use std::fs::Metadata;
+use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use husk_proto::fs::{Attributes, HostIdentity};
 
+use super::make::Maker;
 use super::{Commit, Made};
+use crate::write_back::host::beneath::held::Held;
 use crate::write_back::host::beneath::object_of;
+use crate::write_back::host::extended;
 use crate::write_back::plan::{Put, Touch};
 use crate::write_back::record::manifest::Facts;
 use crate::write_back::{Source, host};
+
+/// What a copy has of its mode until it has all else.
+const OWNER_ALONE: u32 = 0o600;
+/// What is said of a file that another user had, and that could only be copied.
+const TAKEN_OVER: &str = "this user owns it now, as it is a copy: a user may not link or give away \
+    files of others (so with all such files)";
+
+impl<S: Source> Maker<'_, S> {
+    /// Gives a copy of the host file `held`, which is at `path`, all that the file has.
+    pub(super) fn make_like(&mut self, copied: &Held, held: &Held, path: &Path) -> io::Result<()> {
+        let facts = Facts::of(held.found());
+        // Its mode may deny its owner to set attributes.
+        copied.set_facts(&Facts { mode: OWNER_ALONE, ..facts })?;
+        let set = extended::even_unreadable(held).and_then(|all| extended::set(copied, &all));
+        self.outcome.note(path, set);
+        copied.set_facts(&facts)?;
+        self.unsynced.keep_attributes(copied);
+        self.tell_owner(copied, (facts.uid, facts.gid), path)
+    }
+
+    /// Tells once that a file has not the owner that it had.
+    pub(super) fn tell_owner(
+        &mut self,
+        held: &Held,
+        (uid, gid): (u32, u32),
+        path: &Path,
+    ) -> io::Result<()> {
+        let now = held.now()?;
+        let notes = &mut self.outcome.notes;
+        if (now.uid(), now.gid()) != (uid, gid)
+            && !notes.iter().any(|line| line.ends_with(TAKEN_OVER))
+        {
+            notes.push(format!("{}: {TAKEN_OVER}", path.display()));
+        }
+        Ok(())
+    }
+}
 
 impl<S: Source> Commit<'_, S> {
     /// What was made has its name, and the old one another: it gets the rights that the old one got

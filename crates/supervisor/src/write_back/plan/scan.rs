@@ -610,7 +610,9 @@ impl<'a, S: Source> Scan<'a, S> {
                 self.has_listed = true;
                 Ok(true)
             }
-            // Somebody has moved it on the host, too: who makes this tells it.
+            // This user may not read it, or somebody has moved it on the host, too: who makes this
+            // tells it.
+            Err(Errno::EACCES) => Ok(false),
             Err(Errno::ENOENT | Errno::ENOTDIR) if !self.is_there(origin) => Ok(false),
             Err(errno) => Err(errno),
         }
