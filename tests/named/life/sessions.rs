@@ -78,6 +78,30 @@ fn without_room_in_the_home_directory_images_are_kept_elsewhere() {
     }
 }
 
+/// All that is not in memory lies on one disk, and that is full to the last byte.
+const FULL: &str = r#"
+disk="$ROOM/disk"; mkdir "$disk"; mount -t tmpfs -o size=2m tmpfs "$disk"
+mkdir "$disk/work" "$disk/home" "$disk/tmp"; mount --bind "$disk/home" "$ROOM/home"
+mount --bind "$disk/tmp" /tmp; mount --bind "$disk/tmp" /var/tmp; mount -t tmpfs tmpfs /dev/shm
+export XDG_STATE_HOME="$disk/home"; cd "$disk/work"
+cat /dev/zero > ../fill 2> /dev/null || status=0
+setsid -w "$HUSK" run --memory 64M -- sh -c 'echo work > new' || status=$?
+echo "$status"; ls; name=$("$HUSK" ls --names); stat -c %a /dev/shm/husk-0
+rm ../fill; "$HUSK" down "$name"; cat new; ls /dev/shm/husk-0
+"#;
+
+#[test]
+fn where_not_one_byte_is_left_on_the_disk_an_image_stays_in_memory() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("no-byte");
+    let output = apart(&images, FULL);
+    assert!(output.status.success(), "{}", shown(&output));
+    assert_eq!(text(&output.stdout), "125\n700\nwork\n", "{}", shown(&output));
+    assert!(text(&output.stderr).contains(" keeps its changes; "), "{}", shown(&output));
+}
+
 #[test]
 fn a_relative_place_for_images_is_refused() {
     if against_native() {

@@ -6,6 +6,7 @@
 //!                                       /etc/passwd names no directory of this user
 //!   /tmp/husk-UID                       where the one before cannot be used: there is no home, or
 //!                                       it is read-only, full, or on another machine
+//!   /dev/shm/husk-UID                   where neither can be: both lie on one disk that is full
 //! ```
 //!
 //! Each has mode 0700 and is locked while a name is taken or given back.
@@ -54,13 +55,14 @@ fn candidates() -> Vec<PathBuf> {
     if let Some(said) = std::env::var_os(IMAGES).filter(|said| !said.is_empty()) {
         return vec![PathBuf::from(said)];
     }
-    let otherwise = format!("/tmp/husk-{}", rustix::process::geteuid().as_raw());
+    let user = rustix::process::geteuid().as_raw();
+    let otherwise = ["/tmp", "/dev/shm"].map(|place| PathBuf::from(format!("{place}/husk-{user}")));
     let home = lasting_home().map(|home| home.join(IMAGES_BELOW_HOME));
-    home.into_iter().chain([PathBuf::from(otherwise)]).collect()
+    home.into_iter().chain(otherwise).collect()
 }
 
-/// Those there are. One that cannot be trusted is an error where it is the first choice; the second
-/// lies where everybody may make directories.
+/// Those there are. One that cannot be trusted is an error where it is the first choice; the others
+/// lie where everybody may make directories.
 pub fn all() -> Result<Vec<PathBuf>, Failure> {
     let mut all = Vec::new();
     for (rank, path) in candidates().into_iter().enumerate() {
