@@ -12,6 +12,7 @@
 //!    still is that was there when it was saved.
 //! 3. What is saved goes only once its place has it, durably.
 
+use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -49,6 +50,8 @@ pub struct Rescue {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Files and links that are there and that its list does not name.
+    pub unlisted: u64,
     /// The directory that all of them should have been in.
     #[serde(serialize_with = "in_json")]
     pub from: PathBuf,
@@ -155,6 +158,7 @@ impl Rescue {
             plain(&entry.saved)
                 .is_some_and(|saved| matches!(beneath.found(&path.join(saved)), Ok(Some(_))))
         });
+        let unlisted = unlisted(&beneath, path, &entries)?;
         let files = || entries.iter().filter(|entry| entry.kind != Kind::Directory);
         let from = files().map(|entry| entry.place.path()).reduce(common);
         let mut from = from.unwrap_or_default();
@@ -167,6 +171,7 @@ impl Rescue {
             saved_s: found.mtime(),
             files: files().count() as u64,
             bytes: files().map(|entry| entry.size).sum(),
+            unlisted,
             from,
             entries,
             which: object_of(&found),
@@ -251,7 +256,7 @@ impl Rescue {
     }
 
     fn is_emptied(&self) -> bool {
-        let left = Rescue::open(&self.path).map(|now| now.files);
+        let left = Rescue::open(&self.path).map(|now| now.files + now.unlisted);
         matches!(left, Ok(0)) && self.files > 0
     }
 
@@ -278,11 +283,36 @@ impl Rescue {
 
     /// It in a line.
     pub fn line(&self) -> String {
-        let Rescue { id, files, bytes, from, path, .. } = self;
+        let Rescue { id, files, bytes, from, path, unlisted, .. } = self;
         let (from, path) = (typed(from), typed(path));
-        let files = if *files == 1 { "1 file".to_owned() } else { format!("{files} files") };
-        format!("{id}  {files}, {}, of {from}  in {path}", rounded(*bytes))
+        let count = |files: u64| match files {
+            1 => "1 file".to_owned(),
+            _ => format!("{files} files"),
+        };
+        let more = match unlisted {
+            0 => String::new(),
+            _ => format!(", and {} that its list does not name", count(*unlisted)),
+        };
+        format!("{id}  {}, {}, of {from}  in {path}{more}", count(*files), rounded(*bytes))
     }
+}
+
+/// How many files and links are in the rescue at `top` that no entry names.
+fn unlisted(beneath: &Beneath, top: &Path, entries: &[Entry]) -> io::Result<u64> {
+    let listed: HashSet<PathBuf> =
+        entries.iter().map(|entry| top.join(entry.saved.path())).collect();
+    let (mut open, mut count) = (vec![top.to_owned()], 0);
+    while let Some(directory) = open.pop() {
+        for name in beneath.names(&directory)? {
+            let path = directory.join(name);
+            match beneath.found(&path)? {
+                Some(found) if found.is_dir() => open.push(path),
+                Some(_) if path != top.join(LIST) => count += u64::from(!listed.contains(&path)),
+                _ => {}
+            }
+        }
+    }
+    Ok(count)
 }
 
 impl Shown {

@@ -79,3 +79,23 @@ sh "$ROOM/typed"; head -c 5 old; echo; rescue rm "${id%???}"; rescue rm "$id"
     let old = old.expect("the file that is larger than the others");
     assert_eq!((&old["state"], &old["kind"]), (&"changed".into(), &"file".into()), "{old}");
 }
+
+/// A disk error or a person has damaged the list.
+#[test]
+fn what_the_list_of_a_rescue_does_not_name_is_told_and_stays() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("rescue-list");
+    let (told, said) = on_a_full_disk(
+        &images,
+        r#""$HUSK" run --memory 64M -- sh -c "$CHANGES" 2> "$ROOM/said" || :
+rm fill; id=$(sed -n 's/.*rescue restore \(.*\)`.*/\1/p' "$ROOM/said")
+kept="$ROOM/state/husk-rescue-$id"; sed -i '/"place":.*\/u\/7"/d' "$kept/list"
+"$HUSK" rescue ls | grep -o ', and .*'; rescue restore "$id"; find "$kept" -name 7 | wc -l
+"$HUSK" rescue ls --json | grep -o '"unlisted": .'"#,
+    );
+    let expected = ", and 1 file that its list does not name\n\
+                    30 files restored\n= 0\n1\n\"unlisted\": 1\n";
+    assert_eq!(told, expected, "{said}");
+}

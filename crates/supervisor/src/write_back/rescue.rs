@@ -16,7 +16,7 @@
 //! 3. An object is in the list before it is there: what is saved is always listed.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use husk_proto::fs::{Attributes, HostIdentity};
@@ -276,8 +276,12 @@ impl Open {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
         before("write")?;
-        self.list.write_all(&line)?;
-        sync(&self.list)?;
+        let end = self.list.stream_position()?;
+        if let Err(problem) = self.list.write_all(&line).and_then(|()| sync(&self.list)) {
+            // A full disk may take half a line, and the next one would be lost with it.
+            let _ = self.list.set_len(end).and_then(|()| self.list.seek(SeekFrom::Start(end)));
+            return Err(problem);
+        }
         match what {
             Saved::Directory if beneath.is_directory(path) => {}
             Saved::Directory => drop(beneath.make_directory(path)?),
@@ -437,6 +441,31 @@ mod tests {
                 top.display()
             )]
         );
+    }
+
+    #[test]
+    fn a_line_that_the_disk_did_not_take_is_in_no_other_s_way() {
+        let scratch = tempfile::tempdir().unwrap();
+        let top = scratch.path().join("husk-rescue-x");
+        let mut rescue = Rescue::into_directory(top.clone());
+        let mut save = |path: &str, fails: &'static str| {
+            let plan = move |call| match call == fails {
+                true => Err(rustix::io::Errno::NOSPC.into()),
+                false => Ok(()),
+            };
+            let mut fill = text(b"x");
+            let what = &mut Saved::File(&mut fill);
+            schedule::during(plan, || rescue.save(Path::new(path), &attributes(), "full", what))
+        };
+        assert!(save("/none/a", ""));
+        assert!(!save("/none/b", "fsync"));
+        assert!(save("/none/c", ""));
+        let list = fs::read_to_string(top.join(LIST)).unwrap();
+        let places = list.lines().map(|line| {
+            let entry: Entry = serde_json::from_str(line).unwrap();
+            entry.place.path()
+        });
+        assert_eq!(places.collect::<Vec<_>>(), [Path::new("/none/a"), Path::new("/none/c")]);
     }
 
     #[test]
