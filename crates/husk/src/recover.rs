@@ -93,6 +93,7 @@ fn table(rows: &[Row]) -> String {
 fn told(reports: &[Report], way: Way) -> String {
     let line = |report: &Report| {
         let how = match way {
+            _ if report.steps == 0 && !report.failures.is_empty() => "as it was",
             Way::Forward => "finished",
             Way::Back => "undone",
         };

@@ -101,6 +101,11 @@ pub fn bring(way: Way, id: Option<&str>) -> Result<Vec<Report>, Failure> {
             return Err(Failure::new(what, "it is under way", "wait for its end"));
         }
         let (id, directories) = (pending.id().to_owned(), pending.roots());
+        if let Some(root) = recover::away(&pending) {
+            let failures = vec![away(&root, pending.path())];
+            reports.push(Report { id, directories, steps: 0, failures });
+            continue;
+        }
         let Recovered { steps, lines } = match way {
             Way::Forward => recover::forward(pending).ok_or_else(|| {
                 let why = "it has begun to remove what it had made";
@@ -116,6 +121,15 @@ pub fn bring(way: Way, id: Option<&str>) -> Result<Vec<Report>, Failure> {
         reports.push(Report { id, directories, steps, failures: lines });
     }
     Ok(reports)
+}
+
+/// What is said where nothing of a write-back is to be found.
+fn away(root: &Path, manifest: &Path) -> String {
+    let (root, manifest) = (typed(root), typed(manifest));
+    format!(
+        "{root}: nothing of this write-back is there: mount or move back what it wrote to, and try \
+         again; if that has gone for good: rm {manifest}"
+    )
 }
 
 /// A write-back that was killed half way, for commands that only mention it.
@@ -154,6 +168,7 @@ pub fn notes(directories: &[PathBuf]) -> Vec<String> {
 fn note(one: &Pending) -> String {
     let roots: Vec<_> = one.roots().iter().map(|root| typed(root)).collect();
     let ways = match (recover::is_redoable(one), recover::is_undoable(one)) {
+        _ if recover::away(one).is_some() => "nothing of it is there: see `husk recover forward`",
         (true, true) => "`husk recover forward` finishes it, `husk recover back` undoes it",
         (true, false) => "`husk recover forward` finishes it",
         (false, _) => "`husk recover back` undoes it",
@@ -166,14 +181,15 @@ fn note(one: &Pending) -> String {
 
 fn row(one: &Pending) -> Row {
     let state = if one.is_busy() { State::AtWork } else { State::Half };
+    let open = !one.is_busy() && recover::away(one).is_none();
     Row {
         id: one.id().to_owned(),
         directories: one.roots(),
         state,
         steps: one.steps.len(),
         done: recover::steps_done(one),
-        can_go_forward: !one.is_busy() && recover::is_redoable(one),
-        can_go_back: !one.is_busy() && recover::is_undoable(one),
+        can_go_forward: open && recover::is_redoable(one),
+        can_go_back: open && recover::is_undoable(one),
     }
 }
 

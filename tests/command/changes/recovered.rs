@@ -16,6 +16,11 @@ do :; done
 kill -9 $! 2> /dev/null || true; wait $! || true
 case $("$HUSK" recover --json) in *half*) echo half;; *) exit 0;; esac
 "$HUSK" run --memory 64M -- true 2>&1 | grep -c 'husk recover forward'
+# Not mounted, or moved: nothing is given up.
+mv "$WORK" "$WORK.away"; "$HUSK" recover "$WAY" 2>&1 | grep -c 'nothing of this write-back'
+mkdir "$WORK"; "$HUSK" recover | grep -c ' - '
+"$HUSK" recover "$WAY" 2>&1 | grep -c 'nothing of this write-back'
+rmdir "$WORK"; mv "$WORK.away" "$WORK"
 "$HUSK" recover "$WAY" | grep -c 'write-back to'
 cat [0-9]* | sort | uniq -c | tr -s ' '
 ls -a | grep -c '[.]husk-tmp-' || true
@@ -43,7 +48,7 @@ fn a_run_killed_in_its_write_back_is_finished_or_undone_as_a_whole() {
                 return false;
             }
             let now = |what: &str| {
-                format!("half\n1\n1\n 1500 {what}\n0\nno write-back was killed half way\n")
+                format!("half\n1\n1\n1\n1\n1\n 1500 {what}\n0\nno write-back was killed half way\n")
             };
             // Too late to undo: it says so.
             let late = way == "back" && outcome.stderr.contains("it has begun to remove");

@@ -464,6 +464,11 @@ impl Pending {
         Ok(taken)
     }
 
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where it works.
     pub fn roots(&self) -> Vec<PathBuf> {
         self.head.roots.iter().map(Text::path).collect()

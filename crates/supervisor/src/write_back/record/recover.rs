@@ -13,6 +13,10 @@
 //! 4. Killed in the middle, recovering can be gone on with, in either direction until something
 //!    is about to be removed: which way is closed then is on the disk first.
 
+mod away;
+
+pub use away::away;
+
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::unix::fs::MetadataExt;
