@@ -107,6 +107,29 @@ fn what_the_host_moved_there_stays_with_all_the_old_files_in_it() {
     assert!(!scene.path.join("d/e").exists());
 }
 
+/// From another directory of the same tree, which the image knows well.
+#[test]
+fn a_directory_that_the_host_moves_into_a_removed_one_stays_whatever_is_in_it() {
+    let mut scene = Scene::new(|path| {
+        two_levels(path);
+        fs::create_dir(path.join("known")).unwrap();
+        fs::write(path.join("known/one"), "precious").unwrap();
+        fs::hard_link(path.join("known/one"), path.join("known/two")).unwrap();
+    });
+    scene.at("known");
+    scene.write("known/synced", b"precious");
+    complete(&scene.sync());
+    remove_two_levels(&mut scene);
+    fs::rename(scene.path.join("known"), scene.path.join("d/known")).unwrap();
+    fs::write(scene.path.join("d/known/new"), "theirs").unwrap();
+    let outcome = scene.write_back();
+    assert_eq!(outcome.conflicts.len(), 1, "{outcome:?}");
+    for name in ["one", "two", "synced"] {
+        assert_eq!(scene.host(&format!("d/known/{name}")), "precious", "{outcome:#?}");
+    }
+    assert!(!scene.path.join("d/e").exists());
+}
+
 #[test]
 fn all_that_the_image_knew_goes_and_what_it_never_looked_into_moves() {
     let mut scene = Scene::new(|path| {

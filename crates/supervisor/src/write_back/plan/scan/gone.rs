@@ -71,6 +71,10 @@ impl<S: Source> Scan<'_, S> {
                 let stays = !ours && judged && !self.was_there(&path, &found);
                 let older =
                     ours || identity.changed_ns <= since_ns || self.has_latest(&path, &found);
+                if stays && found.is_dir() && !self.was_put(&path, &found) {
+                    // Moved here: whatever is in it, nobody has removed.
+                    continue;
+                }
                 if found.is_dir() && self.newer_in(&path, since_ns, judged)?.is_some() {
                     let judged = judged && self.is_judged(&path)?;
                     open.push((path, judged));
@@ -131,6 +135,12 @@ impl<S: Source> Scan<'_, S> {
     fn is_ours(&self, found: &Metadata) -> bool {
         let known = || is_special(found) && self.ledger.knows(object_of(found));
         self.ledger.is_ours(&host::identity_of(found)) || known()
+    }
+
+    /// Whether a write-back has put what was `found` at `path` there.
+    fn was_put(&self, path: &Path, found: &Metadata) -> bool {
+        let here = self.ledger.here(path).map(|here| here.identity);
+        here.is_some_and(|here| (here.device, here.inode) == object_of(found))
     }
 
     /// Whether the image has read all names of a directory.
