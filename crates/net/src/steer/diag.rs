@@ -47,7 +47,15 @@ pub(super) struct Diag(OwnedFd);
 impl Diag {
     /// In the namespace of a process.
     pub(super) fn of(pid: u32) -> io::Result<Diag> {
-        let socket = within(pid, Diag::socket)?;
+        Diag::over(within(pid, Diag::socket)?)
+    }
+
+    /// In that of this thread.
+    pub(super) fn here() -> io::Result<Diag> {
+        Diag::over(Diag::socket()?)
+    }
+
+    fn over(socket: OwnedFd) -> io::Result<Diag> {
         set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_WITHIN))?;
         Ok(Diag(socket))
     }
@@ -55,6 +63,18 @@ impl Diag {
     fn socket() -> io::Result<OwnedFd> {
         let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
         Ok(socket_with(family, SocketType::DGRAM, flags, Some(SOCK_DIAG))?)
+    }
+
+    /// All sockets that listen, of both families.
+    pub(super) fn listening(&self) -> io::Result<Vec<Socket>> {
+        // Port 0 stands for every port.
+        let any = [IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED)];
+        let asked = any.map(|ip| self.sockets(SocketAddr::new(ip, 0), 1 << LISTENS));
+        let [mut all, six] = asked;
+        if let (Ok(all), Ok(six)) = (&mut all, six) {
+            all.extend(six);
+        }
+        all
     }
 
     /// The sockets of the address's family that have its port, in these states (a bit each). Those

@@ -82,13 +82,20 @@ pub struct Member {
     pub waits: HashSet<u64>,
 }
 
-/// All of its namespace.
-fn sockets(pid: &str) -> Vec<Socket> {
-    ["tcp", "tcp6"].into_iter().flat_map(|table| sockets_in(pid, table)).collect()
+/// All that listen in the namespace of a process; `None`: in that of this thread. Those who may not
+/// ask, in the namespace of somebody else, may still read.
+fn listeners(pid: Option<u32>) -> Vec<Socket> {
+    let asked = pid.map_or_else(Diag::here, Diag::of).and_then(|diag| diag.listening());
+    asked.unwrap_or_else(|_| {
+        let pid = pid.map_or("self".to_owned(), |pid| pid.to_string());
+        let all = ["tcp", "tcp6"].into_iter().flat_map(|table| sockets_in(&pid, table));
+        all.filter(|one| one.state == LISTENS).collect()
+    })
 }
 
 /// One of the two tables. To read it takes Linux milliseconds of a processor, also where it is
-/// short: it looks into every bucket of a hash table that grows with the machine's memory.
+/// short: it looks into every bucket of a hash table that grows with the machine's memory. A server
+/// that has just answered thousands makes it tens of milliseconds.
 fn sockets_in(pid: &str, table: &str) -> Vec<Socket> {
     let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
     text.lines().skip(1).filter_map(socket).collect()
@@ -341,8 +348,8 @@ fn addresses(pid: u32, fits: impl Fn(SocketAddr) -> bool) -> Vec<SocketAddr> {
     if held.is_empty() {
         return Vec::new();
     }
-    let all = sockets(&pid.to_string());
-    let own = all.iter().filter(|one| one.state == LISTENS && held.contains_key(&one.inode));
+    let all = listeners(Some(pid));
+    let own = all.iter().filter(|one| held.contains_key(&one.inode));
     let mut found: Vec<_> = own.map(|one| one.local).filter(|&local| fits(local)).collect();
     found.sort_unstable();
     found.dedup();
@@ -357,8 +364,8 @@ fn namespace(pid: u32) -> u64 {
 
 /// Listening sockets of this network namespace.
 fn listening(fits: impl Fn(SocketAddr) -> bool) -> HashSet<u64> {
-    let all = sockets("self");
-    let wanted = all.iter().filter(|one| one.state == LISTENS && fits(one.local));
+    let all = listeners(None);
+    let wanted = all.iter().filter(|one| fits(one.local));
     wanted.map(|socket| socket.inode).collect()
 }
 
@@ -390,6 +397,7 @@ pub fn cpu_ns(pid: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn a_line_of_proc_net_tcp_is_a_socket() {
@@ -398,6 +406,22 @@ mod tests {
         let socket = socket(line).expect("a socket");
         assert_eq!(socket.local, "127.0.0.1:8080".parse().unwrap());
         assert_eq!((socket.remote_port, socket.state, socket.inode), (40961, 1, 4711));
+    }
+
+    #[test]
+    fn what_listens_is_found_and_no_connection_is() {
+        for ip in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(ip) else { continue };
+            let address = listener.local_addr().unwrap();
+            let _client = TcpStream::connect(address).unwrap();
+            let _server = listener.accept().unwrap();
+            for pid in [None, Some(std::process::id())] {
+                let all = listeners(pid);
+                let here: Vec<_> = all.iter().filter(|one| one.local == address).collect();
+                assert_eq!(here.len(), 1, "{address}");
+                assert_eq!((here[0].state, here[0].remote_port), (LISTENS, 0));
+            }
+        }
     }
 
     #[test]
