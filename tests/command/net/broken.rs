@@ -273,6 +273,77 @@ fn a_host_without_type_information_of_its_kernel_steers() {
     done(&["detach", &server.place()]);
 }
 
+/// A TCP segment of this host to itself, random but for its ports and, mostly, its checksum and the
+/// length of its head.
+fn segment(random: &mut u64, port: u16) -> Vec<u8> {
+    let mut next = || {
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (*random >> 33) as u32
+    };
+    let mut bytes: Vec<u8> = (0..next() % 60).map(|_| 0).collect();
+    bytes.iter_mut().for_each(|byte| *byte = next() as u8);
+    let source = STRAYS.start + (next() % STRAYS.len() as u32) as u16;
+    let put = |bytes: &mut [u8], at: usize, value: u16| {
+        if let Some(two) = bytes.get_mut(at..at + 2) {
+            two.copy_from_slice(&value.to_be_bytes());
+        }
+    };
+    put(&mut bytes, 0, source);
+    put(&mut bytes, 2, port);
+    if let Some(length) = bytes.get_mut(12).filter(|_| next() % 4 != 0) {
+        *length = 5 << 4;
+    }
+    put(&mut bytes, 16, 0);
+    let pseudo = [127, 0, 0, 1, 127, 0, 0, 1, 0, 6, 0, bytes.len() as u8];
+    let words = pseudo.chunks(2).chain(bytes.chunks(2));
+    let word = |two: &[u8]| u32::from(two[0]) << 8 | u32::from(*two.get(1).unwrap_or(&0));
+    let sum: u32 = words.map(word).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+    put(&mut bytes, 16, if next() % 8 == 0 { sum ^ 1 } else { sum });
+    bytes
+}
+
+/// Source ports of what no client sends.
+const STRAYS: std::ops::Range<u16> = 10_000..20_000;
+const SEGMENTS: u64 = 30_000;
+
+#[test]
+fn malformed_segments_lead_no_connection_astray_and_only_those_that_ask_for_one_count() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    done(&["attach", &server.place(), "--wake-percent", "100"]);
+    let balancer = server.balancer();
+    let before = server.top()["connections"].as_u64().expect("a count");
+    let (kind, tcp) = (SocketType::RAW, Some(rustix::net::ipproto::TCP));
+    let raw = socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, tcp).expect("root's");
+    let (mut random, mut asked) = (1, 0);
+    for number in 0..SEGMENTS {
+        let bytes = segment(&mut random, server.port);
+        // Whatever else it says; what has ACK is no new connection.
+        asked += u64::from(bytes.get(13).is_some_and(|flags| flags & 0x12 == 0x02));
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        rustix::net::sendto(&raw, &bytes, rustix::net::SendFlags::empty(), &here).expect("sent");
+        if number % 1_000 == 0 {
+            let [even, odd] = [0, 1].map(|rest| server.answers(2, |group| group % 2 == rest));
+            assert!(all_same(&even) && all_same(&odd) && even[0] != odd[0], "{even:?} {odd:?}");
+            asked += 4;
+        }
+    }
+    let top = server.top();
+    let came = top["connections"].as_u64().expect("a count") - before;
+    let fine = 4 * SEGMENTS / 1_000;
+    // A client on a busy machine may ask twice for one connection.
+    assert!((fine + 1..=asked + fine).contains(&came), "{came} of {asked}: {top}");
+    assert_eq!(top["balancer"].as_i64(), Some(balancer.into()), "{top}");
+    until("none is open", || {
+        let top = server.top();
+        (0..2).all(|kernel| top["kernels"][kernel]["open"] == 0)
+    });
+}
+
 #[test]
 fn a_port_where_only_udp_listens_is_no_target() {
     if against_native() {
