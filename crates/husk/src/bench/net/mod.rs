@@ -8,24 +8,30 @@
 //!
 //! Clients connect, wait for a page that the server compresses for each of them, and think; all
 //! together ask for `DEMAND` processors of it. That is more than one kernel can do, and less than
-//! two can.
+//! two can. Or (`paced`) requests come at a constant rate, whoever waits: `PACED` of what all
+//! kernels carry together.
 //!
 //! Invariants
 //! 1. A round asks each way once, each first as often as any other; ratios are medians of the
 //!    rounds' quotients.
-//! 2. `hash, again` is the control: where its rate is far from that of `hash`, nothing else counts.
-//! 3. Nothing counts before a second has passed: so long Angel may take.
+//! 2. `hash, again` is the control: where its rate (of paced rows, its time per request) is far
+//!    from that of `hash`, nothing else counts.
+//! 3. Nothing counts before a second has passed, whatever the way: so long Angel may take. What
+//!    the 99th percentile is with that second is printed, too.
+//! 4. What kernels carry is measured in each round, so that the rate follows the machine; all ways
+//!    of a round have the same rate.
 
 mod clients;
 mod cost;
+mod figures;
+mod paced;
 mod site;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use husk_net::steer::{self, Moved};
-use serde::Serialize;
+use husk_net::steer;
 
 use crate::bench::measure::lab::Lab;
 use crate::bench::measure::machine::Machine;
@@ -33,26 +39,15 @@ use crate::bench::measure::scratch::Scratch;
 use crate::bench::measure::stop;
 use crate::bench::report::median;
 use crate::bench::servers::cpu_ns;
-use crate::picture::{self, Course, Line};
-use clients::{Ask, CLIENTS, LOADS, Load, SETTLE, Seen, WINDOW};
+use crate::picture;
+use clients::{Ask, CLIENTS, LOADS, Load, Pace};
+use figures::{Report, Turn, course, paced_by, summed};
 use site::{Kind, Site};
 
-/// Processors that are asked for.
+/// Processors that clients ask for.
 const DEMAND: f64 = 1.25;
-/// Windows of a course.
-const COURSE: Duration = Duration::from_millis(100);
-/// How far the control may be from 1.
-const CONTROL: f64 = 0.1;
-/// Time per request with Angel, over that without: all connections come to one kernel.
-const P99_WANTED: f64 = 0.6;
-/// Connections of the busiest kernel over the mean, a second after the load began.
-const WORST_WANTED: f64 = 1.2;
-/// A move of the whole table, in microseconds.
-const TABLE_WANTED_US: f64 = 50.0;
-/// Connecting, accepting and closing with steering, over without.
-const STEERING_WANTED: f64 = 1.02;
-/// Angel's part of a processor, in per cent.
-const ANGEL_WANTED_PERCENT: f64 = 0.5;
+/// A constant rate, as a part of what all kernels carry together.
+const PACED: f64 = 0.75;
 
 /// `husk bench net`.
 #[derive(clap::Args, Debug)]
@@ -60,10 +55,11 @@ pub struct Options {
     /// Print one JSON document instead of the tables.
     #[arg(long)]
     json: bool,
-    /// Rounds; one takes some 100 s.
+    /// Rounds; one takes some 250 s.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Only rows whose name (server and load, e.g. `nginx, even`) contains this.
+    /// Only rows whose name (server, load and pace, e.g. `nginx, even` or `nginx, even, paced`)
+    /// contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Also write a page with pictures, net.html, into this directory: time per request and moves
@@ -94,59 +90,42 @@ struct Row {
     name: String,
     kind: Kind,
     load: Load,
+    is_paced: bool,
 }
 
 fn rows() -> Vec<Row> {
-    let kinds = [(Kind::Nginx, "nginx"), (Kind::Apache, "apache")];
-    let row = |(kind, name): (Kind, &str)| {
-        let of_load =
-            move |&load: &Load| Row { name: format!("{name}, {}", load.name), kind, load };
-        LOADS.iter().map(of_load).collect::<Vec<_>>()
-    };
-    kinds.into_iter().flat_map(row).collect()
+    let mut rows = Vec::new();
+    for (kind, server) in [(Kind::Nginx, "nginx"), (Kind::Apache, "apache")] {
+        for (is_paced, pace) in [(false, ""), (true, ", paced")] {
+            let name = |load: &Load| format!("{server}, {}{pace}", load.name);
+            let row = |load: &Load| Row { name: name(load), kind, load: *load, is_paced };
+            rows.extend(LOADS.iter().map(row));
+        }
+    }
+    rows
 }
 
-/// What one turn of a way showed.
-#[derive(Clone, Default)]
-struct Turn {
-    per_s: f64,
-    p50_ms: f64,
-    p99_ms: f64,
-    failed: u64,
-    worst_over_mean: Option<f64>,
-    moves: u64,
-    angel_percent: f64,
-    /// Mean time per request, and moves, by tenths of a second.
-    took_ms: Vec<Option<f64>>,
-    moved: Vec<usize>,
+/// Requests a second that kernels carry.
+#[derive(Clone, Copy)]
+struct Carried {
+    by_all: f64,
+    by_one: f64,
 }
 
-#[derive(Serialize)]
-struct Measured {
-    row: String,
-    way: &'static str,
-    requests_per_s: f64,
-    failed: u64,
-    p50_ms: f64,
-    p99_ms: f64,
-    /// Against `groups, no moves`.
-    p99_over_no_moves: f64,
-    /// Connections of the busiest kernel over the mean.
-    worst_over_mean: Option<f64>,
-    moves: u64,
-    met: Option<bool>,
+/// All rounds of a row.
+struct Rounds {
+    /// By way.
+    turns: Vec<Vec<Turn>>,
+    /// Of a row at a constant rate, by round.
+    carried: Vec<Carried>,
 }
 
-#[derive(Serialize)]
-struct Report {
-    machine: Machine,
-    /// Rate of `hash, again` over that of `hash`.
-    control: f64,
-    rows: Vec<Measured>,
-    whole_table_us: f64,
-    connection_us: f64,
-    connection_steered_over: f64,
-    angel_cpu_percent: f64,
+impl Rounds {
+    /// `hash, again` over `hash`: rates, and times per request where the rate is given.
+    fn controls(&self) -> impl Iterator<Item = f64> {
+        let of = |turn: &Turn| if self.carried.is_empty() { turn.per_s } else { turn.p50_ms };
+        self.turns[1].iter().zip(&self.turns[0]).map(move |(again, first)| of(again) / of(first))
+    }
 }
 
 /// A server that is steered, for a while.
@@ -193,7 +172,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let costs = cost::connections(options.rounds.max(5))?;
     let whole_table_us = cost::whole_table_us()?;
     let (mut measured, mut controls, mut angels) = (Vec::new(), Vec::new(), Vec::new());
-    let mut courses = Vec::new();
+    let (mut courses, mut rates) = (Vec::new(), Vec::new());
     for kind in [Kind::Nginx, Kind::Apache] {
         let of_kind: Vec<_> = chosen.iter().filter(|row| row.kind == kind).collect();
         if of_kind.is_empty() {
@@ -201,18 +180,21 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         }
         let pair = Pair::start(kind, &lab, &scratch)?;
         for row in of_kind {
-            let turns = pair.rounds(row, options.rounds)?;
-            let rates = |way: usize| turns[way].iter().map(|turn| turn.per_s);
-            controls.extend(rates(1).zip(rates(0)).map(|(again, first)| again / first));
-            angels.extend(turns[4].iter().map(|turn| turn.angel_percent));
-            measured.extend(summed(row, &turns));
-            courses.push(course(&row.name, &turns));
+            let rounds = pair.rounds(row, options.rounds)?;
+            controls.extend(rounds.controls());
+            angels.extend(rounds.turns[4].iter().map(|turn| turn.angel_percent));
+            let rate = paced_by(row, &rounds);
+            measured.extend(summed(row, &rounds.turns, rate.as_ref()));
+            rates.extend(rate);
+            courses.push(course(&row.name, &rounds.turns));
         }
     }
     let report = Report {
         machine,
         control: median(controls.into_iter()),
+        skipped_s: clients::SETTLE.as_secs_f64(),
         rows: measured,
+        paced: rates,
         whole_table_us,
         connection_us: median(costs.iter().map(|one| one.0)),
         connection_steered_over: median(costs.iter().map(|(without, with)| with / without)),
@@ -244,20 +226,35 @@ impl<'a> Pair<'a> {
         Ok(Pair { lab, one, several, think_us })
     }
 
-    /// Turns by way.
-    fn rounds(&self, row: &Row, rounds: u32) -> anyhow::Result<Vec<Vec<Turn>>> {
-        let mut turns = vec![Vec::new(); WAYS.len()];
+    fn rounds(&self, row: &Row, rounds: u32) -> anyhow::Result<Rounds> {
+        let (mut turns, mut carried) = (vec![Vec::new(); WAYS.len()], Vec::new());
         for round in 0..rounds as usize {
+            let mut pace = Pace::Waiting { think_us: self.think_us };
+            if row.is_paced {
+                let carries = self.carries(round as u64)?;
+                pace = Pace::Constant { per_s: carries.by_all * PACED };
+                carried.push(carries);
+            }
             for n in 0..WAYS.len() {
-                stop::check()?;
                 let n = (n + round) % WAYS.len();
-                turns[n].push(self.turn(row.load, WAYS[n].0, round as u64)?);
+                turns[n].push(self.turn(row.load, WAYS[n].0, pace, round as u64)?);
             }
         }
-        Ok(turns)
+        Ok(Rounds { turns, carried })
     }
 
-    fn turn(&self, load: Load, way: Way, seed: u64) -> anyhow::Result<Turn> {
+    /// What kernels carry: clients that do not think, by all groups and by those of one kernel.
+    fn carries(&self, seed: u64) -> anyhow::Result<Carried> {
+        let [even, .., attacked] = LOADS else { unreachable!("there are several loads") };
+        let pace = Pace::Waiting { think_us: 0.0 };
+        Ok(Carried {
+            by_all: self.turn(*even, Way::Fixed, pace, seed)?.per_s,
+            by_one: self.turn(*attacked, Way::Fixed, pace, seed)?.per_s,
+        })
+    }
+
+    fn turn(&self, load: Load, way: Way, pace: Pace, seed: u64) -> anyhow::Result<Turn> {
+        stop::check()?;
         let site = if way == Way::One { &self.one } else { &self.several };
         let attach = |options| Attached::to(&site.pid().to_string(), options).map(Some);
         let attached = match way {
@@ -269,8 +266,7 @@ impl<'a> Pair<'a> {
         let balancer = look().map(|one| one.balancer);
         let ran_ns = || balancer.and_then(|pid| cpu_ns(pid).ok()).unwrap_or_default();
         // Whatever accepts, the same ports ask.
-        let kernels = self.several.kernels;
-        let ask = Ask { load, kernels, think_us: self.think_us, seed };
+        let ask = Ask { load, kernels: self.several.kernels, pace, seed };
         let (mut settled, mut looked_ns, before_ns) = (None, 0, ran_ns());
         let began = Instant::now();
         let seen = clients::run(&self.lab.sender, site.address(), &ask, || {
@@ -279,190 +275,12 @@ impl<'a> Pair<'a> {
             settled = look();
             looked_ns = ran_ns() - at_ns;
         })?;
-        let ran_ns = ran_ns().saturating_sub(before_ns + looked_ns) as f64;
-        let (after, lasted) = (look(), began.elapsed());
+        let (ran_ns, lasted) = (ran_ns().saturating_sub(before_ns + looked_ns), began.elapsed());
         let mut turn = Turn::of(seen);
-        turn.angel_percent = ran_ns / (SETTLE + WINDOW).as_nanos() as f64 * 100.0;
-        if let (Some(after), Some(before)) = (after, settled) {
-            let came = after.kernels.iter().zip(&before.kernels);
-            turn.worst_over_mean = worst(came.map(|(a, b)| a.syns - b.syns).collect());
-            turn.moves = after.moves;
-            turn.moved = moved(&after.moved, lasted);
+        turn.angel_percent = ran_ns as f64 / lasted.as_nanos() as f64 * 100.0;
+        if let (Some(after), Some(before)) = (look(), settled) {
+            turn.steered(&before, &after, lasted);
         }
         Ok(turn)
-    }
-}
-
-/// Moves by windows of a turn that has lasted so long.
-fn moved(moved: &[Moved], lasted: Duration) -> Vec<usize> {
-    let mut windows = vec![0; windows()];
-    for Moved { ms_ago, groups } in moved {
-        let at = lasted.saturating_sub(Duration::from_millis(*ms_ago));
-        let window = (at.as_nanos() / COURSE.as_nanos()) as usize;
-        // One that came before the clients is none of theirs.
-        if let Some(count) = windows.get_mut(window).filter(|_| at > Duration::ZERO) {
-            *count += groups;
-        }
-    }
-    windows
-}
-
-fn windows() -> usize {
-    ((SETTLE + WINDOW).as_nanos() / COURSE.as_nanos()) as usize
-}
-
-/// A drawing of the first round.
-fn course(name: &str, turns: &[Vec<Turn>]) -> String {
-    let first = |at: usize| turns[at].first();
-    let line = |(at, &(_, name)): (usize, &(Way, &'static str))| {
-        first(at).map(|turn| Line { name, values: &turn.took_ms })
-    };
-    let lines: Vec<Line<'_>> = WAYS.iter().enumerate().filter_map(line).collect();
-    let angel = WAYS.iter().position(|(way, _)| *way == Way::Angel).and_then(first);
-    let drawing = Course {
-        title: name,
-        of_lines: "ms per request",
-        lines: &lines,
-        of_bars: "moves",
-        bars: angel.map_or(&[], |turn| &turn.moved),
-        window_s: COURSE.as_secs_f64(),
-    };
-    drawing.drawing()
-}
-
-fn worst(counts: Vec<u64>) -> Option<f64> {
-    let sum: u64 = counts.iter().sum();
-    let most = counts.iter().max().filter(|_| sum > 0)?;
-    Some((most * counts.len() as u64) as f64 / sum as f64)
-}
-
-impl Turn {
-    fn of(seen: Seen) -> Turn {
-        let mut took_ms = seen.took_ms;
-        took_ms.sort_by(f64::total_cmp);
-        let at = |part: usize| {
-            let last = took_ms.len().saturating_sub(1);
-            took_ms.get((took_ms.len() * part / 100).min(last)).copied().unwrap_or_default()
-        };
-        let counts: Vec<u64> = seen.workers.into_values().collect();
-        let mut course = vec![(0.0, 0_u32); windows()];
-        for (began, took_ms) in seen.course {
-            let window = (began.as_nanos() / COURSE.as_nanos()) as usize;
-            if let Some((sum, count)) = course.get_mut(window) {
-                (*sum, *count) = (*sum + took_ms, *count + 1);
-            }
-        }
-        let mean = |(sum, count)| (count > 0).then(|| sum / f64::from(count));
-        Turn {
-            took_ms: course.into_iter().map(mean).collect(),
-            per_s: took_ms.len() as f64 / WINDOW.as_secs_f64(),
-            p50_ms: at(50),
-            p99_ms: at(99),
-            failed: seen.failed,
-            // One that answered nothing is not among them.
-            worst_over_mean: if counts.len() == 1 { Some(2.0) } else { worst(counts) },
-            ..Turn::default()
-        }
-    }
-}
-
-fn summed(row: &Row, turns: &[Vec<Turn>]) -> Vec<Measured> {
-    let fixed = WAYS.iter().position(|(way, _)| *way == Way::Fixed).unwrap_or_default();
-    let of_way = |(at, &(way, name)): (usize, &(Way, &'static str))| {
-        let figure = |pick: &dyn Fn(&Turn) -> f64| median(turns[at].iter().map(pick));
-        let quotients = turns[at].iter().zip(&turns[fixed]);
-        let p99_over = median(quotients.map(|(one, no)| one.p99_ms / no.p99_ms.max(0.001)));
-        let worst = figure(&|turn| turn.worst_over_mean.unwrap_or_default());
-        let failed = turns[at].iter().map(|turn| turn.failed).sum();
-        let evens_out = failed == 0 && worst <= WORST_WANTED;
-        let met = match (way, row.load.name) {
-            (Way::Angel, "attacked") => Some(evens_out && p99_over <= P99_WANTED),
-            (Way::Angel, _) => Some(evens_out),
-            _ => None,
-        };
-        Measured {
-            row: row.name.clone(),
-            way: name,
-            requests_per_s: figure(&|turn| turn.per_s),
-            failed,
-            p50_ms: figure(&|turn| turn.p50_ms),
-            p99_ms: figure(&|turn| turn.p99_ms),
-            p99_over_no_moves: p99_over,
-            worst_over_mean: (worst > 0.0).then_some(worst),
-            moves: figure(&|turn| turn.moves as f64) as u64,
-            met,
-        }
-    };
-    WAYS.iter().enumerate().map(of_way).collect()
-}
-
-fn mark(met: bool) -> &'static str {
-    if met { "ok" } else { "MISSED" }
-}
-
-impl Report {
-    /// A page with the courses of all rows.
-    fn page(&self, courses: &[String]) -> String {
-        let Machine { cpu, cores, kernel, load, .. } = &self.machine;
-        let mut page = picture::head("connections", "Connections from outside");
-        page += &format!(
-            "<p>{}, {cores} cores, Linux {}, load {load:.1}. Control (hash twice): {:.2}.</p>\
-             <p>Mean time per request by tenths of a second, in the first round, and flow groups \
-             that Angel moved. Figures count from {} s on.</p>",
-            picture::escaped(cpu),
-            picture::escaped(kernel),
-            self.control,
-            SETTLE.as_secs(),
-        );
-        page + &courses.concat()
-    }
-
-    fn control_holds(&self) -> bool {
-        (self.control - 1.0).abs() <= CONTROL
-    }
-
-    fn print(&self) {
-        let Machine { cpu, cores, kernel, load, .. } = &self.machine;
-        println!("{cpu}, {cores} cores, Linux {kernel}");
-        println!(
-            "load {load:.1}; over a veth, medians; {CLIENTS} clients ask for {DEMAND} processors\n"
-        );
-        println!(
-            "{:<18} {:>10} {:>7} {:>8} {:>8} {:>9} {:>9} {:>6}",
-            "", "requests/s", "failed", "p50 ms", "p99 ms", "p99 ratio", "max/mean", "moves"
-        );
-        let mut last = "";
-        for row in &self.rows {
-            if row.row != last {
-                println!("{}", row.row);
-                last = &row.row;
-            }
-            let worst = row.worst_over_mean.map_or("-".to_owned(), |worst| format!("{worst:.2}"));
-            println!(
-                "  {:<16} {:>10.0} {:>7} {:>8.2} {:>8.2} {:>9.2} {worst:>9} {:>6} {}",
-                row.way,
-                row.requests_per_s,
-                row.failed,
-                row.p50_ms,
-                row.p99_ms,
-                row.p99_over_no_moves,
-                row.moves,
-                row.met.map_or("", mark)
-            );
-        }
-        let table = self.whole_table_us;
-        println!(
-            "\na move of all groups: {table:.1} us (<= 50 {})",
-            mark(table <= TABLE_WANTED_US)
-        );
-        let (over, us) = (self.connection_steered_over, self.connection_us);
-        let met = mark(over <= STEERING_WANTED);
-        println!("connect, accept, close: {us:.1} us, steered {over:.3}x (<= 1.02 {met})");
-        let angel = self.angel_cpu_percent;
-        let met = mark(angel <= ANGEL_WANTED_PERCENT);
-        println!("Angel: {angel:.2} % of a processor (<= 0.5 {met})");
-        if !self.control_holds() {
-            println!("\nThe control is not 1.0: this machine was too busy, measure again.");
-        }
     }
 }

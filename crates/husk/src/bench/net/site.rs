@@ -26,6 +26,9 @@ const KERNELS: usize = 2;
 const PAGE_BYTES: usize = 40_000;
 /// Requests by which it is found out what one takes.
 const TRIALS: u16 = 200;
+/// Connections that may wait at a listening socket, and be open in a process of nginx: what a
+/// kernel that has too much must leave waiting is seen as time, not as lost SYNs.
+const WAITING: usize = 4096;
 /// Processes of apache.
 const PREFORKED: usize = 16;
 /// Where Debian has apache's modules.
@@ -136,10 +139,11 @@ fn nginx(files: &Path, address: SocketAddr, shared: bool) -> anyhow::Result<Comm
     let parts = kinds.map(|kind| format!("{kind}_temp_path {path}/parts;\n")).concat();
     let text = format!(
         "daemon off;\nworker_processes {KERNELS};\nuser root;\npid {path}/pid;\n\
-         error_log {path}/errors;\nevents {{ }}\nhttp {{\naccess_log off;\n{parts}\
+         error_log {path}/errors;\nevents {{ worker_connections {WAITING}; }}\n\
+         http {{\naccess_log off;\n{parts}\
          gzip on;\ngzip_comp_level 6;\ngzip_http_version 1.0;\ngzip_types text/plain;\n\
          default_type text/plain;\nadd_header X-Worker $pid;\n\
-         server {{ listen {address}{reuseport}; root {path}/pages; }}\n}}\n"
+         server {{ listen {address}{reuseport} backlog={WAITING}; root {path}/pages; }}\n}}\n"
     );
     let settings = files.join("conf");
     fs::write(&settings, text)?;
@@ -155,7 +159,8 @@ fn apache(files: &Path, address: SocketAddr, ratio: Option<usize>) -> anyhow::Re
     let buckets = ratio.map_or(String::new(), |of| format!("ListenCoresBucketsRatio {of}\n"));
     let text = format!(
         "ServerName husk\nServerRoot {path}\nPidFile {path}/pid\nErrorLog {path}/errors\n\
-         DefaultRuntimeDir {path}\nListen {address}\n{buckets}{modules}DocumentRoot {path}/pages\n\
+         DefaultRuntimeDir {path}\nListen {address}\nListenBacklog {WAITING}\n{buckets}\
+         {modules}DocumentRoot {path}/pages\n\
          User #65534\nGroup #65534\nSetOutputFilter DEFLATE\nDeflateCompressionLevel 6\n\
          StartServers {PREFORKED}\nServerLimit {PREFORKED}\nMaxRequestWorkers {PREFORKED}\n\
          MinSpareServers 1\nMaxSpareServers {PREFORKED}\n"
