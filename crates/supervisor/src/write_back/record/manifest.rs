@@ -16,6 +16,8 @@
 //! 3. The file is locked as long as its write-back lives.
 //! 4. Manifests are in directories of this user alone, never in the trees that are written to.
 
+mod devices;
+
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -435,6 +437,8 @@ impl Pending {
         }
         if !pending.ready {
             pending.steps.clear();
+        } else if !pending.busy {
+            pending.renumber();
         }
         Ok(pending)
     }

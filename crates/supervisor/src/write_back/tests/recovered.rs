@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::adversary::scene;
@@ -79,6 +80,28 @@ fn what_others_do_after_a_kill_stays_and_going_back_comes_to_its_end() {
     assert_eq!(scene.host("pub/replaced"), "host: replaced");
     assert_eq!(scene.host("pub/tree.husk-77/late"), "theirs");
     scene.assert_no_temporary_names();
+}
+
+/// After a restart a disk may have another number.
+#[test]
+fn a_write_back_is_recovered_whose_device_has_another_number_by_now() {
+    for back in [false, true] {
+        let (scene, one) = killed_scene(true);
+        let device = fs::metadata(&scene.path).unwrap().dev();
+        let manifest = one.path().to_owned();
+        drop(one);
+        let text = fs::read_to_string(&manifest).unwrap();
+        let other = text.replace(&format!("[{device},"), &format!("[{},", device + 1));
+        assert_ne!(text, other);
+        fs::write(&manifest, other).unwrap();
+        let one = pending(&scene).unwrap();
+        assert!(recover::away(&one).is_none());
+        let told = if back { recover::back(one) } else { recover::forward(one) }.unwrap();
+        assert!(pending(&scene).is_none(), "{told:#?}");
+        let (changed, new) = (scene.host("pub/changed"), scene.path.join("pub/new").exists());
+        let wanted = if back { "host: changed" } else { "ours: changed" };
+        assert_eq!((changed.as_str(), new), (wanted, !back), "{told:#?}");
+    }
 }
 
 #[test]
