@@ -435,12 +435,17 @@ impl<'a, S: Source> Maker<'a, S> {
         // The image goes on to have the times that it has.
         let shows = if edited { &object.attributes } else { &attributes };
         let facts = ledger::facts(shows, object.extended.as_ref());
-        if !object.is_tree() && object.attributes.links > 1 {
+        if self.may_have_names(object) {
             let which = object_of(held.found());
             let first = First { path: path.to_owned(), which, content: hash, facts };
             self.made.insert(object.inode, first);
         }
         self.note(object, &held, shown, hash, facts)
+    }
+
+    /// While programs go on, a file may have got another name since it was looked at.
+    fn may_have_names(&self, object: &Object) -> bool {
+        !object.is_tree() && (self.live || object.attributes.links > 1)
     }
 
     /// A host file that the image has moved or linked.

@@ -27,6 +27,7 @@
 //!    search a directory, but not read it, works so); the rest of it is left alone.
 //! 7. A name that a refresh has taken in is the host's, whatever an earlier write-back put there.
 
+mod asked;
 mod beside;
 mod gone;
 mod lost;
@@ -38,7 +39,6 @@ pub use merged::is_like;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -48,6 +48,7 @@ use husk_proto::{Errno, Inode};
 
 use super::scan::seen::Seen;
 use super::{Conflict, Content, Object, Plan, Touch, Wanted};
+use crate::write_back::Source;
 use crate::write_back::commit::detach;
 use crate::write_back::host;
 use crate::write_back::host::beneath::{Beneath, COVERED, Glance};
@@ -56,7 +57,6 @@ use crate::write_back::host::extended;
 use crate::write_back::host::extended::Extended;
 use crate::write_back::record::ledger;
 use crate::write_back::record::ledger::{Entry, Here, Ledger};
-use crate::write_back::{PATH_BYTES_MAX, Source, path_of_origin};
 
 /// Deepest tree that is made at once. A host path of 4096 bytes leads less deep; the recursion of
 /// the write-back needs less than 8 KiB of stack a level (`crate::write_back::STACK_BYTES`).
@@ -133,6 +133,8 @@ struct Scan<'a, S> {
     plan: Plan,
     /// Hashes of files, each taken once: all names of one are treated alike.
     hashes: HashMap<Inode, Option<u64>>,
+    /// Attributes, each of one look, too, where that may be seen.
+    looks: HashMap<Inode, Attributes>,
     /// What the image has seen of the host, once that is asked.
     seen: Option<Seen>,
     /// Directories that were looked at, and when they had changed last.
@@ -172,7 +174,7 @@ struct Whiteout {
 
 impl<'a, S: Source> Scan<'a, S> {
     fn new(source: &'a mut S, beneath: &'a Beneath, run: Run, ledger: &'a Ledger) -> Self {
-        let (plan, hashes, seen, visited, directory, replaced) = Default::default();
+        let (plan, hashes, looks, seen, visited, directory, replaced) = Default::default();
         let has_listed = false;
         Scan {
             beneath,
@@ -181,6 +183,7 @@ impl<'a, S: Source> Scan<'a, S> {
             ledger,
             plan,
             hashes,
+            looks,
             seen,
             visited,
             directory,
@@ -370,7 +373,7 @@ impl<'a, S: Source> Scan<'a, S> {
         open: &mut Vec<InPlace>,
     ) -> Result<(), Errno> {
         let target = place.path.join(&name.name);
-        let attributes = self.source.attributes(name.inode)?;
+        let attributes = self.look(name.inode)?;
         let origin = self.origin_path(&attributes)?;
         let directory = attributes.step.kind == Kind::Directory;
         // Invariant 7: taken in after what a write-back has done there.
@@ -715,7 +718,7 @@ impl<'a, S: Source> Scan<'a, S> {
         let attributes = self.source.attributes(dir)?;
         self.visit(dir, attributes.changed_ns);
         for name in self.names(dir)? {
-            let attributes = self.source.attributes(name.inode)?;
+            let attributes = self.look(name.inode)?;
             let origin = self.origin_path(&attributes)?;
             children.push((name.name, self.object(name.inode, attributes, origin, depth)?));
         }
@@ -738,48 +741,6 @@ impl<'a, S: Source> Scan<'a, S> {
             }
         }
         Ok(())
-    }
-
-    // ---- asking the image -----------------------------------------------------------------------
-
-    fn names(&mut self, dir: Inode) -> Result<Vec<Name>, Errno> {
-        let mut names = Vec::new();
-        self.source.list(dir, 0, &mut |entry| {
-            let name = OsString::from_vec(entry.name.to_vec());
-            names.push(Name { name, inode: entry.inode, from_host: entry.from_host });
-            true
-        })?;
-        Ok(names)
-    }
-
-    fn whiteouts(&mut self, dir: Inode) -> Result<Vec<Whiteout>, Errno> {
-        let mut whiteouts = Vec::new();
-        self.source.whiteouts(dir, &mut |name, origin| {
-            whiteouts.push(Whiteout { name: OsString::from_vec(name.to_vec()), origin });
-            Ok(())
-        })?;
-        Ok(whiteouts)
-    }
-
-    fn origin_path(&mut self, attributes: &Attributes) -> Result<Option<PathBuf>, Errno> {
-        crate::write_back::origin_path(self.source, attributes)
-    }
-
-    /// Whether the host still has at `path` what the image saw.
-    fn is_as_seen(&mut self, origin: Origin, path: &Path) -> Result<bool, Errno> {
-        let seen = self.source.host_identity(origin)?;
-        Ok(self.beneath.identity(path).ok().flatten() == Some(seen))
-    }
-
-    /// Whether the image has seen the host's object at `path`.
-    fn is_from(&mut self, origin: Origin, path: &Path) -> Result<bool, Errno> {
-        Ok(path_of_origin(self.source, origin)? == path)
-    }
-
-    fn link_target(&mut self, inode: Inode) -> Result<PathBuf, Errno> {
-        let mut bytes = vec![0; PATH_BYTES_MAX];
-        let length = self.source.read_link(inode, &mut bytes)?;
-        Ok(host::path_of(&bytes[..length.min(PATH_BYTES_MAX)]))
     }
 
     /// Whether the host still has an object.

@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use husk_carrier::Direct;
 use husk_proto::fs::{Attributes, Backing, Change, Kind, Node, Time};
 use husk_proto::{Errno, Fs, Inode};
 
@@ -547,4 +548,129 @@ fn what_was_laid_beside_at_the_last_moment_is_replaced_by_the_next_sync() {
         }
     }
     assert!(late > 3, "{late} times");
+}
+
+/// Gives what is at `path` another name.
+fn link(scene: &mut Scene, path: &str, other: &str) {
+    let inode = scene.at(path);
+    let (dir, name) = scene.split(other);
+    scene.direct.link(&who(), inode, dir, name).unwrap();
+}
+
+/// Files with names in directories that a scan comes to early and late.
+fn several_names() -> Scene {
+    let mut scene = Scene::at_once(|path| {
+        ["a", "b", "c"].iter().for_each(|name| fs::create_dir(path.join(name)).unwrap());
+        fs::write(path.join("a/old"), "old").unwrap();
+        fs::hard_link(path.join("a/old"), path.join("c/old")).unwrap();
+        fs::write(path.join("a/plain"), "plain").unwrap();
+        fs::write(path.join("c/plain"), "plain").unwrap();
+    });
+    scene.write("a/known", b"known");
+    scene.write("a/single", b"single");
+    scene.write("c/single", b"single");
+    link(&mut scene, "a/known", "c/known");
+    for dir in ["a", "b", "c"] {
+        // Listed.
+        scene.at(dir);
+    }
+    complete(&scene.bring_here(true));
+    let at = Some(Time::At(1_000_000_001));
+    for path in ["a/known", "a/old"] {
+        let inode = scene.at(path);
+        scene.direct.change(&who(), inode, Change { modified: at, ..Change::default() }).unwrap();
+    }
+    scene.write("a/first", b"first");
+    scene.write("c/last", b"last");
+    scene
+}
+
+/// Writes to a file as a program does.
+fn overwrite(program: &mut Direct, inode: Inode) {
+    if program.attributes(inode).unwrap().backing == Backing::Host {
+        let donor = program.create_nameless(&who(), inode, 0o600, false).unwrap();
+        assert_eq!(program.adopt(inode, donor), Ok(true));
+        husk_proto::Processes::unpin(program, donor);
+    }
+    program.write_at(inode, 0, b"NEWS").unwrap();
+}
+
+/// A program gives files names, attributes and bytes in the middle of a sync, at each moment of it.
+#[test]
+fn what_gets_names_and_attributes_during_a_sync_is_one_file_after_the_next() {
+    named_during_a_sync(&NAMES, [false, false]);
+}
+
+#[test]
+fn so_is_what_gets_bytes_before_the_next() {
+    named_during_a_sync(&NAMES, [false, true]);
+}
+
+#[test]
+fn so_is_what_gets_names_and_bytes() {
+    named_during_a_sync(&NAMES, [true, false]);
+    // Nothing is replaced, so that the scan looks once.
+    named_during_a_sync(&NAMES[..2], [true, false]);
+}
+
+/// Files, and the names that they get.
+const NAMES: [(&str, &str); 10] = [
+    ("a/plain", "b/1"),
+    ("c/plain", "b/2"),
+    ("a/known", "b/3"),
+    ("a/old", "b/4"),
+    ("a/first", "b/5"),
+    ("a/first", "c/6"),
+    ("c/last", "a/7"),
+    ("c/last", "b/8"),
+    ("a/single", "b/9"),
+    ("c/single", "b/10"),
+];
+
+/// `bytes`: written with the name, after the sync.
+fn named_during_a_sync(names: &[(&str, &'static str)], bytes: [bool; 2]) {
+    for n in 1_u32.. {
+        if n.is_multiple_of(32) {
+            Scene::renew_the_image();
+        }
+        let mut scene = several_names();
+        let links = names.iter().map(|(path, other)| {
+            let (dir, name) = scene.split(other);
+            (scene.at(path), dir, name)
+        });
+        let links: Vec<_> = links.collect();
+        let files: Vec<_> = links.iter().map(|link| link.0).collect();
+        let mut program = crate::image::attach().unwrap();
+        let seen = Rc::new(Cell::new(0));
+        let count = Rc::clone(&seen);
+        let plan = move |_| {
+            count.set(count.get() + 1);
+            if count.get() == n {
+                let at = Some(Time::At(1_000_000_002));
+                let change = Change { mode: Some(0o600), modified: at, ..Change::default() };
+                for &(inode, dir, name) in &links {
+                    program.change(&who(), inode, change).unwrap();
+                    program.link(&who(), inode, dir, name).unwrap();
+                    if bytes[0] {
+                        overwrite(&mut program, inode);
+                    }
+                }
+            }
+            Ok(())
+        };
+        let outcome = schedule::during(plan, || scene.bring_here(true));
+        let told = outcome.conflicts.len() + outcome.failures.len();
+        assert_eq!(told, 0, "{n}: {outcome:#?}");
+        if bytes[1] {
+            let mut program = crate::image::attach().unwrap();
+            files.iter().for_each(|&inode| overwrite(&mut program, inode));
+        }
+        let next = scene.bring_here(true);
+        assert!(next.is_complete(), "{n}: {outcome:#?}, then {next:#?}");
+        let root = scene.root;
+        assert_eq!(scene.shown(root), on_host(&scene.path, true), "{n}: image / host");
+        if n > seen.get() {
+            break;
+        }
+    }
 }

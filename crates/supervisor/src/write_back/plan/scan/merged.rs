@@ -213,7 +213,7 @@ impl<S: Source> Scan<'_, S> {
         attributes: Attributes,
         extended: Option<Extended>,
     ) {
-        let (mut attributes, mut extended) = (attributes, extended);
+        let (seen, mut attributes, mut extended) = (attributes, attributes, extended);
         match self.beneath.glance(&path) {
             Ok(Some(Glance { identity: before, rights, .. }))
                 if self.may_touch(&path, &before, expected, &attributes)
@@ -221,6 +221,9 @@ impl<S: Source> Scan<'_, S> {
                     || self.merge_touched(&path, expected, &before, &mut attributes) =>
             {
                 self.merge_extended(&path, &attributes, &mut extended);
+                if self.run.live {
+                    self.looks.insert(inode, seen);
+                }
                 let touch = Touch { path, inode, before, rights, attributes, extended };
                 self.plan.touches.push(touch);
             }
