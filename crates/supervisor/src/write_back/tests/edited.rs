@@ -259,12 +259,14 @@ fn a_right_that_is_taken_away_right_before_a_kill_is_not_there_again_after_the_r
             };
             let work = || schedule::during(plan, || scene.bring_here(false));
             any |= catch_unwind(AssertUnwindSafe(work)).is_err();
-            let Some(one) = pending(scene).filter(|_| edited.get()) else { continue };
+            let Some(one) = pending(scene).filter(|one| one.ready && edited.get()) else {
+                continue;
+            };
             let told = recover::forward(one);
             kills += 1;
             let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
             assert_eq!(mode, 0o600, "call {n}, killed {gap} later: {told:#?}");
-            assert_eq!(scene.host("pub/changed"), "ours: changed");
+            assert_eq!(scene.host("pub/changed"), "ours: changed", "call {n}, {gap}: {told:#?}");
         }
         if !any {
             break;
