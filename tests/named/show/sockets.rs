@@ -113,6 +113,42 @@ fn connections_of_a_worker_that_becomes_another_user_can_take_rings() {
     assert!(output.status.success(), "{}", shown(&output));
 }
 
+/// A server that starts a child for each of twelve connections, and closes its own numbers of them
+/// before a byte has come.
+const FORKS: &str = "
+import os, socket, time
+listener = socket.create_server(('127.0.0.1', 0))
+ends = []
+for one in range(12):
+    near = socket.create_connection(listener.getsockname()); far = listener.accept()[0]
+    if os.fork() == 0:
+        for end in ends + [near]: end.close()
+        for _ in range(40): far.sendall(far.recv(1))
+        time.sleep(600)
+    far.close(); ends.append(near)
+for near in ends:
+    for _ in range(40): near.sendall(b'w'); near.recv(1)
+time.sleep(600)
+";
+
+#[test]
+fn connections_of_a_server_that_forks_for_each_can_all_take_rings() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("forks");
+    images.done(&["up", "ci", "--memory", "64M"]);
+    let started = format!("python3 -c \"{FORKS}\" > /dev/null 2>&1 & echo $!");
+    images.done(&["exec", "ci", "--", "bash", "-euc", &started]);
+    until("both ends of each have lanes", || {
+        let report = listed(&images);
+        let sockets = report["sockets"].as_array().expect("a list");
+        sockets.iter().filter(|one| one["kind"] == "tcp").count() == 24
+    });
+    let output = images.husk(&["down", "ci", "--force", "--discard"]);
+    assert!(output.status.success(), "{}", shown(&output));
+}
+
 /// A file of the host is sent whole to a reader that sleeps at first; then five bytes.
 const SENDER: &str = "
 import os, socket, threading, time

@@ -307,14 +307,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         domain == Some(AF_INET) || domain == Some(AF_INET6)
     }
 
-    /// The last number of a TCP socket may be about to go: whether its lanes were worth it.
+    /// A number of a TCP socket is about to go: whether its lanes were worth it. While others have
+    /// it, as the child that a server has started for the connection, the connection goes on.
     pub(crate) fn count_worth(&self, end: End) {
         if !self.services.lane_is_claimed(end.pipe) || !self.services.lane_is_tcp(end.pipe) {
             return;
         }
         if self.services.lane_was_used(end.pipe) {
             SHORT.store(0, Ordering::Relaxed);
-        } else {
+        } else if self.services.lane_is_last(end.pipe) {
             SHORT.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -97,6 +97,11 @@ pub fn delays(lane: Pipe, Delays { nagle, cork }: Delays) {
     }
 }
 
+/// `Pipes::lane_is_last`.
+pub fn is_last(kernel: &Kernel, lane: Pipe) -> bool {
+    NAMES.references(&kernel.session.region, NAMES.number(lane.0)) == Some(1)
+}
+
 /// `Pipes::lane_was_used`.
 pub fn was_used(lane: Pipe) -> bool {
     ring_of(lane).is_ok_and(|ring| ring.has_served())

@@ -177,6 +177,10 @@ Shortcuts in shortcuts, looks {
     lane_delay = - { lane: Pipe } -> Delays = Delays::default(),
         by pipe::tcp::delay without kernel;
 
+    /// Whether one number alone names a lane: no other process has that socket.
+    lane_is_last = - { lane: Pipe } -> bool = true,
+        by pipe::tcp::is_last;
+
     /// Whether anything came out of its ring.
     lane_was_used = - { lane: Pipe } -> bool = false,
         by pipe::tcp::was_used without kernel;
