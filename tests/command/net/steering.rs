@@ -261,6 +261,25 @@ fn who_has_no_privilege_is_told_and_told_what_to_do() {
 }
 
 #[test]
+fn a_check_of_the_host_says_by_which_way_it_steers_or_what_is_lost() {
+    if unable() {
+        return;
+    }
+    let fact = |mut check: Command| -> Value {
+        let text = check.args(["check", "--json"]).output().expect("husk").stdout;
+        let report: Value = serde_json::from_slice(&text).expect("one document");
+        let facts = report["facts"].as_array().expect("facts");
+        let found = facts.iter().find(|fact| fact["name"] == "steering of connections");
+        found.unwrap_or_else(|| panic!("steering in {report}")).clone()
+    };
+    let steers = fact(Command::new(binary()));
+    assert_eq!((&steers["state"], &steers["found"]), (&"ok".into(), &"works, by ebpf".into()));
+    let not = fact(as_nobody(&Command::new(binary())));
+    assert_eq!((&not["state"], &not["remedy"]), (&"limited".into(), &"sudo husk net check".into()));
+    assert!(not["cost"].as_str().is_some_and(|cost| cost.contains("by hash")), "{not}");
+}
+
+#[test]
 fn what_is_no_target_is_refused_with_a_line() {
     if against_native() {
         return;
