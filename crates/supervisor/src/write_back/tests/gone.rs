@@ -131,6 +131,49 @@ fn a_directory_that_the_host_moves_into_a_removed_one_stays_whatever_is_in_it() 
 }
 
 #[test]
+fn names_of_one_file_that_the_host_moves_into_a_removed_directory_stay() {
+    let mut scene = Scene::new(|path| {
+        two_levels(path);
+        fs::write(path.join("one"), "precious").unwrap();
+        fs::hard_link(path.join("one"), path.join("two")).unwrap();
+    });
+    scene.at("");
+    remove_two_levels(&mut scene);
+    for name in ["one", "two"] {
+        fs::rename(scene.path.join(name), scene.path.join("d/e").join(name)).unwrap();
+    }
+    let outcome = scene.write_back();
+    assert_eq!(outcome.conflicts.len(), 1, "{outcome:?}");
+    for name in ["one", "two"] {
+        assert_eq!(scene.host(&format!("d/e/{name}")), "precious", "{outcome:#?}");
+    }
+    assert!(!scene.path.join("d/x").exists());
+}
+
+/// The first name of a file is removed, and the second in the next sync: nobody else did that.
+#[test]
+fn names_of_one_file_that_go_in_two_syncs_are_no_conflict() {
+    let mut scene = Scene::new(|path| {
+        fs::create_dir_all(path.join("a/in")).unwrap();
+        fs::create_dir(path.join("d")).unwrap();
+        fs::write(path.join("a/in/one"), "host").unwrap();
+        fs::hard_link(path.join("a/in/one"), path.join("d/two")).unwrap();
+        fs::hard_link(path.join("a/in/one"), path.join("d/three")).unwrap();
+    });
+    scene.at("a/in");
+    scene.at("d");
+    scene.unlink("a/in/one");
+    remove_directory(&mut scene, "a/in");
+    remove_directory(&mut scene, "a");
+    complete(&scene.sync());
+    scene.unlink("d/two");
+    scene.unlink("d/three");
+    remove_directory(&mut scene, "d");
+    complete(&scene.sync());
+    assert!(!scene.path.join("d").exists());
+}
+
+#[test]
 fn all_that_the_image_knew_goes_and_what_it_never_looked_into_moves() {
     let mut scene = Scene::new(|path| {
         two_levels(path);

@@ -13,9 +13,10 @@ use super::seen::Seen;
 use super::{Scan, Whiteout};
 use crate::output::typed::typed;
 use crate::write_back::host::below::Below;
-use crate::write_back::host::beneath::object_of;
+use crate::write_back::host::beneath::{Beneath, object_of};
 use crate::write_back::plan::derived;
 use crate::write_back::plan::{Delete, Wanted};
+use crate::write_back::record::ledger::{Entry, Ledger};
 use crate::write_back::{Source, host, reason};
 
 impl<S: Source> Scan<'_, S> {
@@ -152,8 +153,9 @@ impl<S: Source> Scan<'_, S> {
 
     /// Whether a refresh, or who opened it, has seen what was `found` as it is.
     fn has_latest(&mut self, path: &Path, found: &Metadata) -> bool {
-        let source = &mut *self.source;
-        self.seen.get_or_insert_with(|| Seen::by(source)).has_latest(self.source, path, found)
+        let Scan { source, seen, ledger, beneath, .. } = self;
+        let seen = seen.get_or_insert_with(|| Seen::by(*source));
+        seen.has_latest(*source, path, found, |at| is_kept(ledger, beneath, at, found))
     }
 
     /// Whether the image has seen what was `found`. Temporary names it shows to nobody.
@@ -161,7 +163,20 @@ impl<S: Source> Scan<'_, S> {
         if path.file_name().is_some_and(host::is_own) {
             return true;
         }
-        let source = &mut *self.source;
-        self.seen.get_or_insert_with(|| Seen::by(source)).has(self.source, path, found)
+        let Scan { source, seen, ledger, beneath, .. } = self;
+        let seen = seen.get_or_insert_with(|| Seen::by(*source));
+        seen.has(*source, path, found, |at| is_kept(ledger, beneath, at, found))
     }
+}
+
+/// Whether the file that was `found` under another name is at `path` still, or was taken from there
+/// by a write-back.
+fn is_kept(ledger: &Ledger, beneath: &Beneath, path: &Path, found: &Metadata) -> bool {
+    let is_there = || beneath.found(path).ok().flatten().is_some_and(|one| is_same(&one, found));
+    let has_gone = |path: &Path| matches!(ledger.entry(path), Some(Entry::Gone));
+    path.ancestors().any(has_gone) || is_there()
+}
+
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    object_of(one) == object_of(other)
 }

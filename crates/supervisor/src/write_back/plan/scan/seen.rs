@@ -3,7 +3,8 @@
 //!
 //! Invariants
 //! 1. The record of a host object is there as long as the image, whatever becomes of its name.
-//! 2. Another name of a file with several has no record of its own: that the file has one counts.
+//! 2. Another name of a file with several has no record of its own: that the file has one counts,
+//!    as long as somebody else has not taken the file from the name in that record.
 //! 3. An image that an older Husk has made has no records: there the times alone count.
 //! 4. What the image has not looked into is not judged: it moves as a whole, whatever is in it.
 
@@ -51,13 +52,22 @@ impl Seen {
     }
 
     /// Whether what was `found` at `path` is what the image saw there.
-    pub(super) fn has<S: Source>(&mut self, source: &mut S, path: &Path, found: &Metadata) -> bool {
+    ///
+    /// `kept`: whether a file that was at this path is there still, or was taken from it by the
+    /// image.
+    pub(super) fn has<S: Source>(
+        &mut self,
+        source: &mut S,
+        path: &Path,
+        found: &Metadata,
+        kept: impl Fn(&Path) -> bool,
+    ) -> bool {
         let now = host::identity_of(found);
         let loose = found.is_dir() || is_special(found);
         let same = |seen: HostIdentity| {
             loose || (seen.size, seen.modified_ns) == (now.size, now.modified_ns)
         };
-        self.has_one(source, path, found, same) || self.records.is_empty()
+        self.has_one(source, path, found, same, kept) || self.records.is_empty()
     }
 
     /// Whether the image has looked at it since it was changed last.
@@ -66,9 +76,10 @@ impl Seen {
         source: &mut S,
         path: &Path,
         found: &Metadata,
+        kept: impl Fn(&Path) -> bool,
     ) -> bool {
         let now = host::identity_of(found);
-        self.has_one(source, path, found, |seen| seen == now)
+        self.has_one(source, path, found, |seen| seen == now, kept)
     }
 
     fn has_one<S: Source>(
@@ -77,18 +88,21 @@ impl Seen {
         path: &Path,
         found: &Metadata,
         same: impl Fn(HostIdentity) -> bool,
+        kept: impl Fn(&Path) -> bool,
     ) -> bool {
         let which = object_of(found);
         let first = self.records.partition_point(|(one, _)| *one < which);
         let records = self.records[first..].iter().take_while(|(one, _)| *one == which);
         for origin in records.map(|(_, origin)| Origin(*origin)) {
             let same = source.host_identity(origin).is_ok_and(&same);
-            // One that is too long to be told is taken for this one.
-            let there = source.host_path(origin, &mut self.bytes).map_or(true, |length| {
-                host::path_of(&self.bytes[..length.min(PATH_BYTES_MAX)]) == path
-            });
             let another_name = !found.is_dir() && found.nlink() > 1;
-            if same && (there || another_name) {
+            let length = source.host_path(origin, &mut self.bytes);
+            // One that is too long to be told is taken for this one.
+            let there = length.map_or(true, |length| {
+                let seen = host::path_of(&self.bytes[..length.min(PATH_BYTES_MAX)]);
+                seen == path || another_name && kept(&seen)
+            });
+            if same && there {
                 return true;
             }
         }
