@@ -760,8 +760,10 @@ static void names(void)
     int two = socket(AF_UNIX, SOCK_STREAM, 0);
     say("connect", connect(two, (void *)&name, sizeof name));
     length = sizeof other;
+    memset(&other, 0, sizeof other);
     int second = accept4(heir, (void *)&other, &length, SOCK_NONBLOCK);
     shown("accept", second < 0 ? -1 : 0, &other, length);
+    say("behind its end", other.sun_path[0] | other.sun_path[1]);
     must("to it", write(two, "to", 2) == 2 && read(second, bytes, 2) == 2);
     must("from it", write(second, "to", 2) == 2 && read(two, bytes, 2) == 2);
     /* Who connects has a name of its own. */

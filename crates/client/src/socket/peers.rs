@@ -27,7 +27,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if room < 0 {
             return Err(Errno::EINVAL);
         }
-        self.show(&shown, c.args[1], c.args[2], room as usize)?;
+        self.show(&shown, 0, c.args[1], c.args[2], room as usize)?;
         Ok(Verdict::Return(0))
     }
 
@@ -144,7 +144,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         if let Some(shown) = self.shown(&bytes[..there], full) {
             // What the application gave was written to a moment ago.
-            let _ = self.show(&shown, address, length, room);
+            let _ = self.show(&shown, full, address, length, room);
         }
     }
 
@@ -153,7 +153,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if let Ok(name) = self.own_name(nr::getpeername, fd)
             && let Some(shown) = self.shown(&name.bytes, name.length)
         {
-            let _ = self.show(&shown, address, length, room);
+            let _ = self.show(&shown, name.length, address, length, room);
         }
     }
 
@@ -181,12 +181,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// Writes as much of a name as there is room for, and its whole length.
-    fn show(&mut self, name: &Name, address: usize, length: usize, room: usize) -> Result<()> {
+    /// Writes as much of a name as there is room for, and its whole length, over one of `full`
+    /// bytes: some programs (PostgreSQL) look behind the end.
+    fn show(
+        &mut self,
+        name: &Name,
+        full: usize,
+        address: usize,
+        length: usize,
+        room: usize,
+    ) -> Result<()> {
         let mut bytes = [0; ADDRESS_BYTES + 1];
         bytes[..ADDRESS_BYTES].copy_from_slice(&name.bytes);
         let whole = name.length + usize::from(name.is_unended());
-        self.memory.write(address, &bytes[..whole.min(room)])?;
+        self.memory.write(address, &bytes[..whole.max(full).min(bytes.len()).min(room)])?;
         self.memory.write(length, &(whole as u32).to_le_bytes())
     }
 }
