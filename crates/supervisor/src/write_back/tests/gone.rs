@@ -142,6 +142,8 @@ fn names_of_one_file_that_the_host_moves_into_a_removed_directory_stay() {
     for name in ["one", "two"] {
         fs::rename(scene.path.join(name), scene.path.join("d/e").join(name)).unwrap();
     }
+    // For the host's file system it is an hour before.
+    scene.started_ns += HOUR_NS;
     let outcome = scene.write_back();
     assert_eq!(outcome.conflicts.len(), 1, "{outcome:?}");
     for name in ["one", "two"] {
