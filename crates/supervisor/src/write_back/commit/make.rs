@@ -378,7 +378,7 @@ impl<'a, S: Source> Maker<'a, S> {
         path: &Path,
         shown: &Path,
     ) -> io::Result<beneath::Object> {
-        if let Some(first) = self.made.get(&object.inode).cloned()
+        if let Some(first) = self.first_of(object)
             && let Ok(held) = self.beneath.hold(&first.path)
             && object_of(held.found()) == first.which
             && self.beneath.link(&held, path).is_ok()
@@ -443,9 +443,14 @@ impl<'a, S: Source> Maker<'a, S> {
         self.note(object, &held, shown, hash, facts)
     }
 
+    /// What was made for the first name of an object.
+    fn first_of(&self, object: &Object) -> Option<First> {
+        self.made.get(&object.inode).filter(|_| self.may_have_names(object)).cloned()
+    }
+
     /// While programs go on, a file may have got another name since it was looked at.
     fn may_have_names(&self, object: &Object) -> bool {
-        !object.is_tree() && (self.live || object.attributes.links > 1)
+        !object.is_tree() && !object.is_hosts && (self.live || object.attributes.links > 1)
     }
 
     /// A host file that the image has moved or linked.

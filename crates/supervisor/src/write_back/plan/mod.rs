@@ -193,6 +193,8 @@ pub struct Object {
     pub extended: Option<Extended>,
     /// Where its content comes from.
     pub content: Content,
+    /// It is the host's version of a file that the image's replaces, and none of that one's names.
+    pub is_hosts: bool,
 }
 
 /// Where the content of an object comes from.

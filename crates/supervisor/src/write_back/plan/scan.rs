@@ -706,7 +706,7 @@ impl<'a, S: Source> Scan<'a, S> {
         {
             self.merge_extended(&path, &attributes, &mut extended);
         }
-        Ok(Object { inode, attributes, extended, content })
+        Ok(Object { inode, attributes, extended, content, is_hosts: false })
     }
 
     fn children(&mut self, dir: Inode, depth: u32) -> Result<Vec<(OsString, Object)>, Errno> {

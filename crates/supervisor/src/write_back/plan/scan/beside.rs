@@ -125,7 +125,7 @@ impl<S: Source> Scan<'_, S> {
         attributes.accessed_ns = found.atime() * host::NS_PER_S + found.atime_nsec();
         let (inode, content) = (put.object.inode, Content::Host(target.to_owned()));
         self.beneath.pin(target);
-        let object = Object { inode, attributes, extended: None, content };
+        let object = Object { inode, attributes, extended: None, content, is_hosts: true };
         let known = self.ledger.here(&aside).map(|known| known.identity);
         let there = self.beneath.glance(&aside).ok().flatten();
         let ours = |there: &Glance| self.trouble(&aside, Some(*there), known).is_none();
@@ -166,7 +166,7 @@ impl<S: Source> Scan<'_, S> {
         let (Some(known), Some(found)) = (self.ledger.here(aside).copied(), there) else {
             return true;
         };
-        let Object { inode, attributes, extended, content } = &put.object;
+        let Object { inode, attributes, extended, content, .. } = &put.object;
         let bytes = match content {
             Content::Image => self.has_bytes_of(*inode, &known, aside).unwrap_or(false),
             _ => !put.object.is_tree(),

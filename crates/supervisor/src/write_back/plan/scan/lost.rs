@@ -84,7 +84,7 @@ impl<S: Source> Scan<'_, S> {
     /// Whether an earlier write-back has put these into the directory `aside`, and they are there.
     fn is_laid(&mut self, children: &[(OsString, Object)], aside: &Path) -> Result<bool, Errno> {
         let mut open: Vec<_> = children.iter().map(|(name, one)| (aside.join(name), one)).collect();
-        while let Some((path, Object { inode, attributes, extended, content })) = open.pop() {
+        while let Some((path, Object { inode, attributes, extended, content, .. })) = open.pop() {
             let known = self.ledger.here_of(&path, *inode).copied();
             let Some(here) = known else { return Ok(false) };
             if let Content::Tree(children) = content {
