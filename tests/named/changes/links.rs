@@ -3,7 +3,7 @@
 use husk_tests::against_native;
 
 use super::refresh::{follow, on_host, refreshed};
-use crate::{Images, until};
+use crate::{Images, shown, text, until};
 
 /// Number of links and bytes of each file, by name.
 const SHOWN: &str = "find . -type f -printf '%P %n %i ' -exec md5sum {} \\; | LC_ALL=C sort";
@@ -84,4 +84,31 @@ fn a_followed_image_sees_hard_links_of_the_host() {
     assert_eq!(images.down("ci"), "");
     assert_eq!(on_host(&images, "cat d/a e/c; stat -c %h d/a e/c"), "1\n2\n1\n2\n2\n1\n");
     assert!(child.wait().expect("it ends").success());
+}
+
+/// Makes `f` a directory, with the number that it had, if its file system gives numbers again.
+const TAKE_NUMBER: &str = "was=$(stat -c %i f); mkdir ../others; rm f
+    for n in $(seq 64); do
+        mkdir f; if [ $(stat -c %i f) = $was ]; then break; fi; mv f ../others/$n
+    done
+    mv c/l f/q";
+
+#[test]
+fn a_directory_of_the_host_with_the_number_of_a_moved_link_stays_with_its_links() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("taken-number");
+    on_host(&images, "mkdir c; echo known > c/a; ln c/a c/l; echo file > file; ln -s file f");
+    images.up("ci");
+    images.script("ci", "ls -l . c; mv f link; mv file f; mv c/a x");
+    on_host(&images, TAKE_NUMBER);
+    for command in ["sync", "refresh", "sync", "down"] {
+        let husk = husk_tests::husk::binary().to_str().expect("a plain path");
+        let output = images.command(husk, &[command, "ci"]).output().expect("husk");
+        let said = text(&output.stderr);
+        let told = said.contains("/f changed on the host") || said.contains("/f was replaced on");
+        assert!(told || command == "refresh", "{command}: {}", shown(&output));
+        assert_eq!(on_host(&images, "cat f/q x"), "known\nknown\n", "{command}: {said}");
+    }
 }

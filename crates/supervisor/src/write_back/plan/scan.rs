@@ -102,6 +102,7 @@ pub fn scan<S: Source>(
             // What the host has put into a directory that was moved here is known only now.
             continue;
         }
+        others::find(scan.source, beneath, overlays, &mut plan);
         plan.notes.extend(others::told(scan.source, &plan));
         if let Err(problem) = listed {
             plan.notes.push(format!("other hard links of files cannot be looked for: {problem:?}"));

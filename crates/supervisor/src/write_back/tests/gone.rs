@@ -249,3 +249,24 @@ fn what_came_after_a_kill_by_a_clock_that_is_behind_is_kept_by_who_recovers() {
     assert!(told.lines.iter().any(|line| line.contains("/d: ")), "{told:?}");
     assert_eq!(scene.host("new"), "ours");
 }
+
+#[test]
+fn a_file_whose_other_name_the_host_removes_is_where_the_image_has_moved_it() {
+    for (moved, removed) in [("c/a", "c/l"), ("c/l", "c/a")] {
+        for live in [false, true] {
+            let mut scene = Scene::at_once(|path| {
+                fs::create_dir(path.join("c")).unwrap();
+                fs::write(path.join("c/a"), "known").unwrap();
+                fs::hard_link(path.join("c/a"), path.join("c/l")).unwrap();
+            });
+            scene.at("c/a");
+            scene.at("c/l");
+            scene.rename(moved, "x");
+            fs::remove_file(scene.path.join(removed)).unwrap();
+            let outcome = scene.bring_here(live);
+            assert!(outcome.failures.is_empty(), "{moved}, {live}: {outcome:#?}");
+            assert_eq!(scene.host("x"), "known", "{moved}, {live}: {outcome:#?}");
+            assert!(!scene.path.join(moved).exists());
+        }
+    }
+}

@@ -61,6 +61,7 @@ impl<S: Source> Scan<'_, S> {
         let judged = self.is_judged(path)?;
         let mut open = vec![(path.to_owned(), judged)];
         while let Some((directory, judged)) = open.pop() {
+            let known = self.is_known(&directory)?;
             for name in self.beneath.names(&directory)? {
                 let path = directory.join(&name);
                 // Gone meanwhile.
@@ -68,10 +69,11 @@ impl<S: Source> Scan<'_, S> {
                 let identity = host::identity_of(&found);
                 let noted_ns = self.ledger.to_go_since(&path);
                 let since_ns = noted_ns.unwrap_or(self.run.started_ns);
-                let ours = self.is_ours(&found);
-                let stays = !ours && judged && !self.was_there(&path, &found);
-                let older =
-                    ours || identity.changed_ns <= since_ns || self.has_latest(&path, &found);
+                let ours = known && self.is_ours(&found);
+                let stays = !ours && judged && !self.was_there(&path, &found, known);
+                let older = ours
+                    || identity.changed_ns <= since_ns
+                    || self.has_latest(&path, &found, known);
                 if stays && found.is_dir() && !self.was_put(&path, &found) {
                     // Moved here: whatever is in it, nobody has removed.
                     continue;
@@ -109,6 +111,7 @@ impl<S: Source> Scan<'_, S> {
         let mut open = vec![(top.to_owned(), judged)];
         while let Some((directory, judged)) = open.pop() {
             let judged = judged && self.is_judged(&directory)?;
+            let known = self.is_known(&directory)?;
             for name in self.beneath.names(&directory)? {
                 let path = directory.join(&name);
                 let Some(found) = self.beneath.found(&path)? else { continue };
@@ -116,10 +119,10 @@ impl<S: Source> Scan<'_, S> {
                 // Bytes that pass through a FIFO change its times.
                 let timely = !is_special(&found) && identity.changed_ns > started_ns;
                 let newer = |scan: &mut Self| {
-                    timely && !scan.has_latest(&path, &found)
-                        || judged && !scan.was_there(&path, &found)
+                    timely && !scan.has_latest(&path, &found, known)
+                        || judged && !scan.was_there(&path, &found, known)
                 };
-                if !self.is_ours(&found) && newer(self) {
+                if !(known && self.is_ours(&found)) && newer(self) {
                     return Ok(Some(path));
                 }
                 below.add(top, &path, &found);
@@ -151,21 +154,34 @@ impl<S: Source> Scan<'_, S> {
         Ok(!self.seen.get_or_insert_with(|| Seen::by(source)).is_unlisted(&found))
     }
 
-    /// Whether a refresh, or who opened it, has seen what was `found` as it is.
-    fn has_latest(&mut self, path: &Path, found: &Metadata) -> bool {
-        let Scan { source, seen, ledger, beneath, .. } = self;
-        let seen = seen.get_or_insert_with(|| Seen::by(*source));
-        seen.has_latest(*source, path, found, |at| is_kept(ledger, beneath, at, found))
+    /// Whether the image has seen a directory, or has made it. In another one the host has made
+    /// all names, those of files that the image knows by others, too.
+    fn is_known(&mut self, directory: &Path) -> io::Result<bool> {
+        let found = self.beneath.directory(directory)?.metadata()?;
+        Ok(self.was_put(directory, &found)
+            || self.is_ours(&found)
+            || self.was_there(directory, &found, false))
     }
 
-    /// Whether the image has seen what was `found`. Temporary names it shows to nobody.
-    fn was_there(&mut self, path: &Path, found: &Metadata) -> bool {
+    /// Whether a refresh, or who opened it, has seen what was `found` in a directory that is
+    /// `known` as it is.
+    fn has_latest(&mut self, path: &Path, found: &Metadata, known: bool) -> bool {
+        let Scan { source, seen, ledger, beneath, .. } = self;
+        let seen = seen.get_or_insert_with(|| Seen::by(*source));
+        let kept = |at: &Path| known && is_kept(ledger, beneath, at, found);
+        seen.has_latest(*source, path, found, kept)
+    }
+
+    /// Whether the image has seen what was `found` in a directory that is `known`. Temporary names
+    /// it shows to nobody.
+    fn was_there(&mut self, path: &Path, found: &Metadata, known: bool) -> bool {
         if path.file_name().is_some_and(host::is_own) {
             return true;
         }
         let Scan { source, seen, ledger, beneath, .. } = self;
         let seen = seen.get_or_insert_with(|| Seen::by(*source));
-        seen.has(*source, path, found, |at| is_kept(ledger, beneath, at, found))
+        let kept = |at: &Path| known && is_kept(ledger, beneath, at, found);
+        seen.has(*source, path, found, kept)
     }
 }
 

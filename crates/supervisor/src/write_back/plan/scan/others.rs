@@ -5,13 +5,16 @@
 //! below the overlays, in directories that the image has not listed; these are listed then, and the
 //! scan writes all names of the file. A name outside of the overlays keeps the old bytes; one line
 //! says so.
+//!
+//! And of those that the image has moved, where the host has removed the name that they were seen
+//! by: the bytes are there by another one, which the image may have removed.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use husk_proto::fs::Kind;
+use husk_proto::fs::{HostIdentity, Kind};
 use husk_proto::{Errno, Inode};
 
 use crate::write_back::commit::detach;
@@ -108,6 +111,63 @@ pub fn list_to<S: Source>(
         dir = step.inode;
     }
     Ok(None)
+}
+
+/// Lets what is made of a host file that has lost its name be made of another name of that file.
+pub(super) fn find<S: Source>(
+    source: &mut S,
+    beneath: &Beneath,
+    overlays: &[(Inode, PathBuf)],
+    plan: &mut Plan,
+) {
+    let mut lost = Vec::new();
+    for put in &mut plan.puts {
+        find_lost(source, beneath, &mut put.object, &mut lost);
+    }
+    if lost.is_empty() {
+        return;
+    }
+    let wanted = lost.iter().map(|(seen, _)| which(seen)).collect();
+    let all = overlays.iter().flat_map(|(_, top)| names_of(beneath, top, &wanted));
+    let named = |path: PathBuf| Some((beneath.identity(&path).ok()??, path));
+    let all: Vec<_> = all.filter_map(named).collect();
+    for (seen, path) in lost {
+        let same =
+            |found: &HostIdentity| which(found) == which(&seen) && host::same_content(&seen, found);
+        if let Some((_, found)) = all.iter().find(|(found, _)| same(found)) {
+            beneath.pin(found);
+            path.clone_from(found);
+        }
+    }
+}
+
+/// Host files of several names that are not where the image saw them.
+fn find_lost<'p, S: Source>(
+    source: &mut S,
+    beneath: &Beneath,
+    object: &'p mut Object,
+    lost: &mut Vec<(HostIdentity, &'p mut PathBuf)>,
+) {
+    match &mut object.content {
+        Content::Tree(children) => {
+            for (_, child) in children {
+                find_lost(source, beneath, child, lost);
+            }
+        }
+        Content::Host(path) if object.attributes.links > 1 && !object.is_hosts => {
+            let origin = object.attributes.origin;
+            let seen = origin.and_then(|origin| source.host_identity(origin).ok());
+            let found = beneath.identity(path).ok().flatten();
+            if let Some(seen) = seen.filter(|seen| found.as_ref().map(which) != Some(which(seen))) {
+                lost.push((seen, path));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn which(one: &HostIdentity) -> Which {
+    (one.device, one.inode)
 }
 
 /// One line of the files in `plan` that keep their old bytes by names outside of it.

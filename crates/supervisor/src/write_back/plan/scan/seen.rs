@@ -16,6 +16,7 @@ use std::path::Path;
 use husk_proto::fs::{HostIdentity, Origin};
 
 use super::merged::is_special;
+use crate::image::clock::born_ns;
 use crate::write_back::host::beneath::{Object, object_of};
 use crate::write_back::{PATH_BYTES_MAX, Source, host};
 
@@ -64,8 +65,10 @@ impl Seen {
     ) -> bool {
         let now = host::identity_of(found);
         let loose = found.is_dir() || is_special(found);
-        let same = |seen: HostIdentity| {
-            loose || (seen.size, seen.modified_ns) == (now.size, now.modified_ns)
+        let same = |seen: HostIdentity| match loose {
+            // One that was made later has the number of what is gone.
+            true => born_ns(found) <= seen.changed_ns,
+            false => (seen.size, seen.modified_ns) == (now.size, now.modified_ns),
         };
         self.has_one(source, path, found, same, kept) || self.records.is_empty()
     }
