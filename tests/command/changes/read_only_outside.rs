@@ -149,6 +149,11 @@ fn a_set_user_id_program_runs_inside_without_its_rights() {
         notes.iter().any(|line| line.ends_with("gets no rights of its own: --read-only-outside"))
     );
     assert!(!new.exists(), "it ran natively");
+    // Nothing is kept of that by which another image would take it for one without rights. What has
+    // just been made is not kept in any case.
+    run(&scratch, &work, Side::Husk.command(&["--read-only-outside"], &["su", "--version"]));
+    let outcome = run(&scratch, &work, Side::Husk.command(&[], &["sh", "-c", "su --version; :"]));
+    assert!(outcome.stderr.contains("it runs natively"), "{}", outcome.shown());
 }
 
 #[test]

@@ -210,12 +210,11 @@ impl Errand {
 }
 
 fn rewrite(store: Option<&Store>, direct: &mut Direct, file: &HostIdentity, path: &Path) {
-    let gains = program::gains_rights(path);
-    if gains && direct.outside_is_sealed() {
-        say_aside(program::plain_note(path));
-    }
-    if gains && !direct.outside_is_sealed() {
-        say_aside(program::native_note(path));
+    if program::gains_rights(path) {
+        let sealed = direct.outside_is_sealed();
+        let note = if sealed { program::plain_note } else { program::native_note };
+        say_aside(note(path));
+        // Who is not sealed would find a copy, and not hear that it runs natively.
         direct.set_rewritten(file, Rewritten::Plain);
     } else if let Some(store) = store {
         let outcome = store.ensure(path, &identity(file));
@@ -229,6 +228,10 @@ fn make(store: &Store, direct: &mut Direct, path: &Path) {
         return;
     }
     let identity = Identity::of(&found);
+    if program::gains_rights(path) {
+        // The user has heard of it.
+        return direct.set_rewritten(&host_identity(&identity), Rewritten::Plain);
+    }
     let outcome = store.ensure(path, &identity);
     direct.set_rewritten(&host_identity(&identity), state(&outcome));
 }
