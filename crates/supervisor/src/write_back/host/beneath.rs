@@ -581,6 +581,11 @@ pub fn object_of(found: &Metadata) -> Object {
     (found.dev(), found.ino())
 }
 
+/// The same of what an identity is of.
+pub fn which(one: &HostIdentity) -> Object {
+    (one.device, one.inode)
+}
+
 /// Whether that is what a file system says that knows no flags of `renameat2`.
 pub fn lacks_flag(problem: &io::Error) -> bool {
     let errno = Errno::from_io_error(problem);

@@ -13,7 +13,7 @@ use super::seen::Seen;
 use super::{Scan, Whiteout};
 use crate::output::typed::typed;
 use crate::write_back::host::below::Below;
-use crate::write_back::host::beneath::{Beneath, object_of};
+use crate::write_back::host::beneath::{Beneath, object_of, which};
 use crate::write_back::plan::derived;
 use crate::write_back::plan::{Delete, Wanted};
 use crate::write_back::record::ledger::{Entry, Ledger};
@@ -58,10 +58,10 @@ impl<S: Source> Scan<'_, S> {
     /// Of a directory that the image removed or moved, and that the host put something into: what
     /// was there before goes, what is newer stays, with the directories that lead to it.
     fn older_below(&mut self, path: &Path) -> io::Result<()> {
-        let judged = self.is_judged(path)?;
-        let mut open = vec![(path.to_owned(), judged)];
+        let mut open = vec![(path.to_owned(), true)];
         while let Some((directory, judged)) = open.pop() {
-            let known = self.is_known(&directory)?;
+            let (listed, known) = self.what_is_known(&directory)?;
+            let judged = judged && listed;
             for name in self.beneath.names(&directory)? {
                 let path = directory.join(&name);
                 // Gone meanwhile.
@@ -79,7 +79,6 @@ impl<S: Source> Scan<'_, S> {
                     continue;
                 }
                 if found.is_dir() && self.newer_in(&path, since_ns, judged)?.is_some() {
-                    let judged = judged && self.is_judged(&path)?;
                     open.push((path, judged));
                 } else if !stays && (found.is_dir() || older) {
                     self.plan.deletes.push(Delete { path, identity });
@@ -110,8 +109,8 @@ impl<S: Source> Scan<'_, S> {
         let mut below = Below::default();
         let mut open = vec![(top.to_owned(), judged)];
         while let Some((directory, judged)) = open.pop() {
-            let judged = judged && self.is_judged(&directory)?;
-            let known = self.is_known(&directory)?;
+            let (listed, known) = self.what_is_known(&directory)?;
+            let judged = judged && listed;
             for name in self.beneath.names(&directory)? {
                 let path = directory.join(&name);
                 let Some(found) = self.beneath.found(&path)? else { continue };
@@ -144,55 +143,48 @@ impl<S: Source> Scan<'_, S> {
     /// Whether a write-back has put what was `found` at `path` there.
     fn was_put(&self, path: &Path, found: &Metadata) -> bool {
         let here = self.ledger.here(path).map(|here| here.identity);
-        here.is_some_and(|here| (here.device, here.inode) == object_of(found))
+        here.is_some_and(|here| which(&here) == object_of(found))
     }
 
-    /// Whether the image has read all names of a directory.
-    fn is_judged(&mut self, directory: &Path) -> io::Result<bool> {
+    /// Whether the image has read all names of a directory; and whether it has seen the directory,
+    /// or has made it. In another one the host has made all names, those of files that the image
+    /// knows by others, too.
+    fn what_is_known(&mut self, directory: &Path) -> io::Result<(bool, bool)> {
         let found = self.beneath.directory(directory)?.metadata()?;
         let source = &mut *self.source;
-        Ok(!self.seen.get_or_insert_with(|| Seen::by(source)).is_unlisted(&found))
-    }
-
-    /// Whether the image has seen a directory, or has made it. In another one the host has made
-    /// all names, those of files that the image knows by others, too.
-    fn is_known(&mut self, directory: &Path) -> io::Result<bool> {
-        let found = self.beneath.directory(directory)?.metadata()?;
-        Ok(self.was_put(directory, &found)
+        let listed = !self.seen.get_or_insert_with(|| Seen::by(source)).is_unlisted(&found);
+        let known = self.was_put(directory, &found)
             || self.is_ours(&found)
-            || self.was_there(directory, &found, false))
+            || self.was_there(directory, &found, false);
+        Ok((listed, known))
     }
 
     /// Whether a refresh, or who opened it, has seen what was `found` in a directory that is
     /// `known` as it is.
     fn has_latest(&mut self, path: &Path, found: &Metadata, known: bool) -> bool {
-        let Scan { source, seen, ledger, beneath, .. } = self;
-        let seen = seen.get_or_insert_with(|| Seen::by(*source));
-        let kept = |at: &Path| known && is_kept(ledger, beneath, at, found);
-        seen.has_latest(*source, path, found, kept)
+        self.saw(path, found, known, true)
     }
 
     /// Whether the image has seen what was `found` in a directory that is `known`. Temporary names
     /// it shows to nobody.
     fn was_there(&mut self, path: &Path, found: &Metadata, known: bool) -> bool {
-        if path.file_name().is_some_and(host::is_own) {
-            return true;
-        }
+        path.file_name().is_some_and(host::is_own) || self.saw(path, found, known, false)
+    }
+
+    fn saw(&mut self, path: &Path, found: &Metadata, known: bool, latest: bool) -> bool {
         let Scan { source, seen, ledger, beneath, .. } = self;
         let seen = seen.get_or_insert_with(|| Seen::by(*source));
         let kept = |at: &Path| known && is_kept(ledger, beneath, at, found);
-        seen.has(*source, path, found, kept)
+        seen.has(*source, (path, found), latest, kept)
     }
 }
 
 /// Whether the file that was `found` under another name is at `path` still, or was taken from there
 /// by a write-back.
 fn is_kept(ledger: &Ledger, beneath: &Beneath, path: &Path, found: &Metadata) -> bool {
-    let is_there = || beneath.found(path).ok().flatten().is_some_and(|one| is_same(&one, found));
+    let is_there = || {
+        beneath.found(path).ok().flatten().is_some_and(|one| object_of(&one) == object_of(found))
+    };
     let has_gone = |path: &Path| matches!(ledger.entry(path), Some(Entry::Gone));
     path.ancestors().any(has_gone) || is_there()
-}
-
-fn is_same(one: &Metadata, other: &Metadata) -> bool {
-    object_of(one) == object_of(other)
 }

@@ -18,12 +18,9 @@ use husk_proto::fs::{HostIdentity, Kind};
 use husk_proto::{Errno, Inode};
 
 use crate::write_back::commit::detach;
-use crate::write_back::host::beneath::Beneath;
+use crate::write_back::host::beneath::{Beneath, Object as Which, which};
 use crate::write_back::plan::{Content, Object, Plan};
 use crate::write_back::{Source, host};
-
-/// Device and inode number of a host file.
-type Which = (u64, u64);
 
 /// Lists the directories below the overlays that have other names of changed files.
 pub(super) fn list<S: Source>(
@@ -65,7 +62,7 @@ fn changed<S: Source>(source: &mut S) -> HashSet<Which> {
         if let Some(origin) = attributes.origin.filter(|_| host::has_own_bytes(&attributes))
             && let Ok(identity) = source.host_identity(origin)
         {
-            wanted.insert((identity.device, identity.inode));
+            wanted.insert(which(&identity));
         }
     }
     wanted
@@ -80,7 +77,7 @@ pub fn names_of(beneath: &Beneath, top: &Path, wanted: &HashSet<Which>) -> Vec<P
         for name in beneath.names(&directory).unwrap_or_default() {
             let path = directory.join(name);
             let Ok(Some(one)) = beneath.identity(&path) else { continue };
-            if wanted.contains(&(one.device, one.inode)) {
+            if wanted.contains(&which(&one)) {
                 found.push(path);
             } else if Some(one.device) == device && beneath.is_directory(&path) {
                 open.push(path);
@@ -164,10 +161,6 @@ fn find_lost<'p, S: Source>(
         }
         _ => {}
     }
-}
-
-fn which(one: &HostIdentity) -> Which {
-    (one.device, one.inode)
 }
 
 /// One line of the files in `plan` that keep their old bytes by names outside of it.

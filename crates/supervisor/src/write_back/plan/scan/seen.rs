@@ -17,7 +17,7 @@ use husk_proto::fs::{HostIdentity, Origin};
 
 use super::merged::is_special;
 use crate::image::clock::born_ns;
-use crate::write_back::host::beneath::{Object, object_of};
+use crate::write_back::host::beneath::{Object, object_of, which};
 use crate::write_back::{PATH_BYTES_MAX, Source, host};
 
 /// Every host object that the image has a record of.
@@ -38,7 +38,7 @@ impl Seen {
         on_host.retain(|(inode, _)| source.attributes(*inode).is_ok_and(|one| one.step.unlisted));
         let mut object = |origin| {
             let identity = source.host_identity(origin).ok()?;
-            Some((identity.device, identity.inode))
+            Some(which(&identity))
         };
         let unlisted = on_host.into_iter().filter_map(|(_, origin)| object(origin)).collect();
         let record = |origin: Origin| Some((object(origin)?, origin.0));
@@ -52,63 +52,42 @@ impl Seen {
         self.unlisted.contains(&object_of(directory))
     }
 
-    /// Whether what was `found` at `path` is what the image saw there.
+    /// Whether what was `found` at `path` is what the image saw there; `latest`: nor has anybody
+    /// changed it since.
     ///
     /// `kept`: whether a file that was at this path is there still, or was taken from it by the
     /// image.
     pub(super) fn has<S: Source>(
         &mut self,
         source: &mut S,
-        path: &Path,
-        found: &Metadata,
+        (path, found): (&Path, &Metadata),
+        latest: bool,
         kept: impl Fn(&Path) -> bool,
     ) -> bool {
-        let now = host::identity_of(found);
+        let (now, which) = (host::identity_of(found), object_of(found));
         let loose = found.is_dir() || is_special(found);
-        let same = |seen: HostIdentity| match loose {
+        let same = |seen: HostIdentity| match (latest, loose) {
+            (true, _) => seen == now,
             // One that was made later has the number of what is gone.
-            true => born_ns(found) <= seen.changed_ns,
-            false => (seen.size, seen.modified_ns) == (now.size, now.modified_ns),
+            (false, true) => born_ns(found) <= seen.changed_ns,
+            (false, false) => (seen.size, seen.modified_ns) == (now.size, now.modified_ns),
         };
-        self.has_one(source, path, found, same, kept) || self.records.is_empty()
-    }
-
-    /// Whether the image has looked at it since it was changed last.
-    pub(super) fn has_latest<S: Source>(
-        &mut self,
-        source: &mut S,
-        path: &Path,
-        found: &Metadata,
-        kept: impl Fn(&Path) -> bool,
-    ) -> bool {
-        let now = host::identity_of(found);
-        self.has_one(source, path, found, |seen| seen == now, kept)
-    }
-
-    fn has_one<S: Source>(
-        &mut self,
-        source: &mut S,
-        path: &Path,
-        found: &Metadata,
-        same: impl Fn(HostIdentity) -> bool,
-        kept: impl Fn(&Path) -> bool,
-    ) -> bool {
-        let which = object_of(found);
+        let another_name = !found.is_dir() && found.nlink() > 1;
         let first = self.records.partition_point(|(one, _)| *one < which);
         let records = self.records[first..].iter().take_while(|(one, _)| *one == which);
         for origin in records.map(|(_, origin)| Origin(*origin)) {
-            let same = source.host_identity(origin).is_ok_and(&same);
-            let another_name = !found.is_dir() && found.nlink() > 1;
-            let length = source.host_path(origin, &mut self.bytes);
+            if !source.host_identity(origin).is_ok_and(same) {
+                continue;
+            }
             // One that is too long to be told is taken for this one.
-            let there = length.map_or(true, |length| {
+            let there = source.host_path(origin, &mut self.bytes).map_or(true, |length| {
                 let seen = host::path_of(&self.bytes[..length.min(PATH_BYTES_MAX)]);
                 seen == path || another_name && kept(&seen)
             });
-            if same && there {
+            if there {
                 return true;
             }
         }
-        false
+        !latest && self.records.is_empty()
     }
 }

@@ -11,10 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::{Pending, Step};
-use crate::write_back::host::beneath::Beneath;
-
-/// Device and inode.
-type Which = (u64, u64);
+use crate::write_back::host::beneath::{Beneath, Object as Which};
 
 impl Pending {
     /// Gives devices the numbers that they have now.
