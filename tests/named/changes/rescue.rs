@@ -7,8 +7,12 @@ use serde_json::Value;
 
 use crate::{Images, shown, text};
 
-/// A disk that is full, and a home directory on another one.
+/// A disk that is full, and a home directory on another one; and another rescue of this user.
 const FULL: &str = r#"
+case "$HUSK" in /tmp/*) ;; *)
+    mount -t tmpfs tmpfs /tmp; other=/tmp/husk-rescue-other
+    mkdir -m 700 $other; echo x > $other/x;;
+esac
 mkdir "$ROOM/disk" "$ROOM/state"; mount -t tmpfs -o size=4m tmpfs "$ROOM/disk"; cd "$ROOM/disk"
 export XDG_STATE_HOME="$ROOM/state"; mkdir work; cd work; echo host > old
 head -c 9M /dev/zero > fill || :
@@ -92,8 +96,9 @@ fn what_the_list_of_a_rescue_does_not_name_is_told_and_stays() {
         r#""$HUSK" run --memory 64M -- sh -c "$CHANGES" 2> "$ROOM/said" || :
 rm fill; id=$(sed -n 's/.*rescue restore \(.*\)`.*/\1/p' "$ROOM/said")
 kept="$ROOM/state/husk-rescue-$id"; sed -i '/"place":.*\/u\/7"/d' "$kept/list"
-"$HUSK" rescue ls | grep -o ', and .*'; rescue restore "$id"; find "$kept" -name 7 | wc -l
-"$HUSK" rescue ls --json | grep -o '"unlisted": .'"#,
+"$HUSK" rescue ls | grep -o "^$id.*" | grep -o ', and .*'
+rescue restore "$id"; find "$kept" -name 7 | wc -l
+"$HUSK" rescue ls --json | sed -n "/\"id\": \"$id\"/,/}/p" | grep -o '"unlisted": .'"#,
     );
     let expected = ", and 1 file that its list does not name\n\
                     30 files restored\n= 0\n1\n\"unlisted\": 1\n";
