@@ -103,3 +103,44 @@ fn what_something_is_mounted_on_is_not_removed() {
     let kept = "Device or resource busy\nIs a directory\nthere\n";
     assert_eq!(stdout, kept.repeat(4), "{}", outcome.shown());
 }
+
+/// The same; what each of these renames answers.
+const RENAMED: &str = r#"
+mkdir tree/own tree/hosts tree/empty
+echo f > tree/file
+mount -t tmpfs none tree/own || exit 99
+mount -t ramfs none tree/hosts || exit 99
+try='
+import errno, os
+for name in "own", "hosts":
+    for source, target in (("file", name), ("empty", name), (name, "new"), (name, name),
+                           (name, "file"), ("none", name)):
+        try:
+            os.rename(source, target)
+            print("done")
+        except OSError as problem:
+            print(errno.errorcode[problem.errno])
+'
+cd tree
+python3 -c "$try"
+"$1" run --discard -- python3 -c "$try"
+"#;
+
+#[test]
+fn what_something_is_mounted_on_is_renamed_as_on_linux() {
+    if !rustix::process::getuid().is_root() {
+        println!("NOT RUN: only root may mount: portals");
+        return;
+    }
+    let scratch = Scratch::new("portals-renamed");
+    let work = scratch.fresh("work");
+    fs::create_dir(work.join("tree")).expect("a tree");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "sh", "-c", RENAMED, "sh"]);
+    command.arg(husk_tests::husk::binary());
+    let outcome = run(&scratch, &work, command);
+    let stdout = String::from_utf8_lossy(&outcome.stdout);
+    // First on Linux, then in an image.
+    let answers = "EISDIR\nEBUSY\nEBUSY\ndone\nENOTDIR\nENOENT\n";
+    assert_eq!(stdout, answers.repeat(4), "{}", outcome.shown());
+}

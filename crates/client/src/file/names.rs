@@ -360,8 +360,29 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let source = self.buffers.walks[0].name(&from);
         let target = self.buffers.walks[1].name(&to);
         let who = self.identity.credentials(&self.buffers.groups);
-        self.services.rename(&who, from.directory, source, to.directory, target, flags)?;
-        value(0)
+        match self.services.rename(&who, from.directory, source, to.directory, target, flags) {
+            Err(Errno::EBUSY) if flags & RENAME_EXCHANGE == 0 => {
+                let source = self.buffers.walks[0].name(&from);
+                let moved = self.services.lookup(from.directory, source)?;
+                let target = self.buffers.walks[1].name(&to);
+                let replaced = self.services.lookup(to.directory, target).ok();
+                Err(self.why_it_stays(&moved, replaced.as_ref())?)
+            }
+            other => other.and_then(|()| value(0)),
+        }
+    }
+
+    /// Why nothing is moved from or to a name on which something is mounted: what is wrong with
+    /// the kinds of both comes first.
+    #[cold]
+    fn why_it_stays(&mut self, moved: &Step, replaced: Option<&Step>) -> Result<Errno> {
+        let Some(replaced) = replaced else { return Ok(Errno::EBUSY) };
+        let moves_directory = self.leads_to_directory(moved)?;
+        Ok(match (moves_directory, self.leads_to_directory(replaced)?) {
+            (true, false) => Errno::ENOTDIR,
+            (false, true) => Errno::EISDIR,
+            _ => Errno::EBUSY,
+        })
     }
 
     /// What Linux checks before the move itself, and listings it will need.
@@ -392,9 +413,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if moved.kind != Kind::Directory && (from.slash || (to.slash && !exchange)) {
             return Err(Errno::ENOTDIR);
         }
-        let pinned_down = |step: husk_proto::fs::Step| self.covering_root(step.inode).is_some();
+        if replaced.is_some_and(|step| step.inode == moved.inode) {
+            // Both names are those of one object: nothing happens.
+            return Ok(());
+        }
+        let pinned_down = |step: Step| self.covering_root(step.inode).is_some();
         if pinned_down(moved) || replaced.is_some_and(pinned_down) {
-            return Err(Errno::EBUSY);
+            return Err(match exchange {
+                true => Errno::EBUSY,
+                false => self.why_it_stays(&moved, replaced.as_ref())?,
+            });
         }
         match replaced {
             Some(step) if step.unlisted && !exchange => self.import(step.inode),

@@ -101,6 +101,11 @@ impl Plan<'_> {
         self.from.kind == ino::DIRECTORY
     }
 
+    /// What the host has at one of both names, whatever the image does.
+    fn portal(&self) -> Option<Found> {
+        [Some(self.from), self.to].into_iter().flatten().find(|end| end.kind == ino::PORTAL)
+    }
+
     fn target_directory(&self) -> Option<u32> {
         self.to.filter(|to| to.kind == ino::DIRECTORY).map(|to| to.inode)
     }
@@ -181,15 +186,15 @@ fn check(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_
     if plan.flags == RENAME_EXCHANGE && plan.to.is_none() {
         return Err(Errno::ENOENT);
     }
-    let ends = [Some(plan.from), plan.to];
-    if let Some(portal) = ends.into_iter().flatten().find(|end| end.kind == ino::PORTAL) {
-        return Err(overlay::why_it_stays(txn.region, portal.inode));
-    }
     circles(txn, source, target, plan)?;
     if plan.to.is_some_and(|to| to.inode == plan.from.inode) {
         return Ok(());
     }
-    permit(txn, source, target, plan)
+    permit(txn, source, target, plan)?;
+    match plan.portal() {
+        Some(portal) => Err(overlay::why_it_stays(txn.region, portal.inode)),
+        None => Ok(()),
+    }
 }
 
 /// Nothing comes to lie below itself: judged before anybody's rights are, as in Linux.
@@ -210,15 +215,16 @@ fn circles(txn: &Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>)
 /// Whether `plan.who` may; a directory that gets another parent is itself written to.
 fn permit(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'_>) -> Result<()> {
     let apart = source.dir != target.dir;
-    let exchange = plan.flags == RENAME_EXCHANGE;
+    // Whether a portal leads to a directory, the host knows.
+    let any_kind = plan.flags == RENAME_EXCHANGE || plan.portal().is_some();
     names::permit_removal(txn, source.dir.number, plan.from.inode, plan.who)?;
     match plan.to {
         None => names::permit_change(txn, target.dir.number, plan.who)?,
         Some(to) => {
             names::permit_removal(txn, target.dir.number, to.inode, plan.who)?;
             match (plan.moves_directory(), to.kind == ino::DIRECTORY) {
-                (true, false) if !exchange => return Err(Errno::ENOTDIR),
-                (false, true) if !exchange => return Err(Errno::EISDIR),
+                (true, false) if !any_kind => return Err(Errno::ENOTDIR),
+                (false, true) if !any_kind => return Err(Errno::EISDIR),
                 _ => {}
             }
         }
@@ -231,7 +237,7 @@ fn permit(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>, plan: &Plan<'
         may_write(plan.from.inode)?;
     }
     match plan.target_directory() {
-        Some(to) if apart && exchange => may_write(to),
+        Some(to) if apart && plan.flags == RENAME_EXCHANGE => may_write(to),
         _ => Ok(()),
     }
 }
