@@ -2,8 +2,9 @@
 //! rights of the image's user, in the image's user namespace (`docs/adr/0091`).
 //!
 //! ```text
-//!   request: what (1 byte), 3 zeros, flags (4, `Open` alone), the inode (8), a name (`Name` alone)
-//!   answer:  one byte, 0 or an error number; with `Open` a descriptor
+//!   request: what (1 byte), 3 zeros, flags (4, `Open` and `Find` alone), the inode (8), a name
+//!            (`Name` alone)
+//!   answer:  one byte, 0 or an error number; with `Open` and `Find` a descriptor
 //! ```
 
 use crate::Inode;
@@ -26,6 +27,8 @@ pub enum Fetch {
     Extended,
     /// A descriptor of a file, to be read, with these flags of `open`.
     Open(u32),
+    /// The same of a file that is not where the image saw it, by another name that it has.
+    Find(u32),
 }
 
 /// What a request says.
@@ -49,6 +52,7 @@ impl Fetch {
             Fetch::Renew => (2, 0),
             Fetch::Extended => (3, 0),
             Fetch::Open(flags) => (4, flags),
+            Fetch::Find(flags) => (5, flags),
         };
         bytes[0] = code;
         bytes[4..8].copy_from_slice(&flags.to_le_bytes());
@@ -68,6 +72,7 @@ impl Fetch {
             2 => Fetch::Renew,
             3 => Fetch::Extended,
             4 => Fetch::Open(word(4)?),
+            5 => Fetch::Find(word(4)?),
             _ => return None,
         };
         let whole = name.is_empty() != (what == Fetch::Name);
@@ -82,8 +87,8 @@ mod tests {
     #[test]
     fn a_request_says_what_it_was_made_of_and_a_broken_one_nothing() {
         let inode = Inode { number: 7, generation: 0x0102_0304 };
-        let all = [Fetch::List, Fetch::Name, Fetch::Renew, Fetch::Extended, Fetch::Open(0x8000)];
-        for what in all {
+        let plain = [Fetch::List, Fetch::Name, Fetch::Renew, Fetch::Extended];
+        for what in plain.into_iter().chain([Fetch::Open(0x8000), Fetch::Find(0x8000)]) {
             let mut request = what.encode(inode).to_vec();
             if what == Fetch::Name {
                 assert_eq!(Fetch::decode(&request), None);

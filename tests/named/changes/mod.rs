@@ -9,6 +9,7 @@ mod failing;
 mod followed;
 mod git;
 mod links;
+mod moved;
 mod names;
 mod refresh;
 mod rescue;

@@ -350,7 +350,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return value(u64::from(fd));
         }
         let fd = match self.open_unlinked(origin, flags) {
-            Err(Errno::EACCES) => {
+            Err(Errno::EACCES | Errno::ENOENT | Errno::ENOTDIR) => {
                 self.open_allowed((a.step.inode, a.step.uid), origin, flags | O_NOFOLLOW)?
             }
             other => other?,

@@ -107,6 +107,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     Err(Errno::EACCES) if self.permit(step, want::READ).is_ok() => {
                         self.open_fetched(step.inode, flags)
                     }
+                    Err(Errno::ENOENT | Errno::ENOTDIR) => {
+                        self.open_moved(step.inode, origin, flags)
+                    }
                     other => other,
                 };
                 let fd = match opened {
@@ -138,7 +141,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The absolute path of a named target into `link`.
-    fn target_path(&mut self, target: &Target) -> Result<usize> {
+    pub(crate) fn target_path(&mut self, target: &Target) -> Result<usize> {
         if target.name.1 == 0 {
             return self.path_of(target.inode()?);
         }

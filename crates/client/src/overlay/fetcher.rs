@@ -15,11 +15,12 @@
 
 use super::lower::Fact;
 use crate::buffers::Identity;
-use crate::{Client, Host, Memory};
+use crate::path::Last;
+use crate::{Buffers, Client, Host, Memory};
 use husk_abi::sys::general::{
     F_DUPFD, F_DUPFD_CLOEXEC, O_APPEND, O_CLOEXEC, O_NOATIME, O_NONBLOCK, O_PATH, O_SYNC,
 };
-use husk_abi::{NAME_MAX, nr};
+use husk_abi::{NAME_MAX, PATH_MAX, nr};
 use husk_proto::fetch::{FETCHER, Fetch, REQUEST_BYTES};
 use husk_proto::fs::{Backing, Kind, Origin, want};
 use husk_proto::namespace::NOBODY;
@@ -27,6 +28,11 @@ use husk_proto::{Credentials, Errno, Inode, Result, Services};
 
 /// Flags that a program may want of a file that the fetcher opens, beside `O_CLOEXEC`.
 const OPEN_FLAGS: u32 = O_APPEND | O_NOATIME | O_NONBLOCK | O_SYNC;
+
+/// Whether there was no descriptor left.
+fn is_of_numbers(errno: Errno) -> bool {
+    matches!(errno, Errno::EMFILE | Errno::ENFILE)
+}
 
 /// Longest wait for an answer: a directory may be a long one, on a slow file system.
 const PATIENCE_S: u64 = 30;
@@ -68,6 +74,28 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         flags: u32,
         who: &Credentials<'_>,
     ) -> Result<usize> {
+        let origin = self.judge_asker(inode, who)?;
+        // Nobody waits for what may be a FIFO by now.
+        let place = self.open_unlinked(origin, O_PATH | O_CLOEXEC)?;
+        let opened = self.reopen(place, origin, flags);
+        self.host_close(place as u32);
+        opened
+    }
+
+    /// The same of one that is not where the image saw it. `find` opens it where it is (`O_PATH`).
+    pub fn fetch_found(
+        &mut self,
+        inode: Inode,
+        flags: u32,
+        who: &Credentials<'_>,
+        find: impl FnOnce() -> Option<usize>,
+    ) -> Result<usize> {
+        let origin = self.judge_asker(inode, who)?;
+        self.reopen(find().ok_or(Errno::ENOENT)?, origin, flags)
+    }
+
+    /// Where a file of the host was seen that the image lets `who` read or write.
+    fn judge_asker(&mut self, inode: Inode, who: &Credentials<'_>) -> Result<Origin> {
         self.lower.is_fetcher = true;
         let attributes = self.services.attributes(inode)?;
         let origin = attributes.origin.ok_or(Errno::ESTALE)?;
@@ -78,12 +106,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let (reads, step) = (self.permit(&attributes.step, want::READ), &attributes.step);
         let may = reads.or_else(|_| self.permit(step, want::WRITE));
         self.forget_identity();
-        may?;
-        // Nobody waits for what may be a FIFO by now.
-        let place = self.open_unlinked(origin, O_PATH | O_CLOEXEC)?;
-        let opened = self.reopen(place, origin, flags);
-        self.host_close(place as u32);
-        opened
+        may.map(|()| origin)
     }
 
     fn reopen(&mut self, place: usize, origin: Origin, flags: u32) -> Result<usize> {
@@ -111,12 +134,44 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if !self.may_lack_rights() {
             return Err(Errno::EACCES);
         }
-        let got = match self.ask_fetcher(&Fetch::Open(flags).encode(inode)) {
-            Ok(Some(got)) => got,
-            Ok(None) => return Err(Errno::EMFILE),
-            Err(errno @ (Errno::ESTALE | Errno::EMFILE | Errno::ENFILE)) => return Err(errno),
-            Err(_) => return Err(Errno::EACCES),
+        match self.ask_to_open(Fetch::Open(flags), inode, flags) {
+            Err(errno) if !is_of_numbers(errno) && errno != Errno::ESTALE => Err(Errno::EACCES),
+            other => other,
+        }
+    }
+
+    /// Has the fetcher find a file that the image has moved, and that the host has no longer where
+    /// the image saw it, by another name. `ENOENT`: it has none.
+    #[cold]
+    pub(crate) fn open_moved(&mut self, inode: Inode, origin: Origin, flags: u32) -> Result<usize> {
+        let able = !self.lower.is_fetcher && self.services.fetcher().is_some();
+        if !able || !self.has_moved(inode, origin)? {
+            return Err(Errno::ENOENT);
+        }
+        match self.ask_to_open(Fetch::Find(flags), inode, flags) {
+            Err(errno) if !is_of_numbers(errno) => Err(Errno::ENOENT),
+            other => other,
+        }
+    }
+
+    /// Whether the name by which `inode` was found is not that of `origin`.
+    fn has_moved(&mut self, inode: Inode, origin: Origin) -> Result<bool> {
+        let target = *self.paths.found(0);
+        let is_walked = target.step.is_some_and(|step| step.inode == inode);
+        let named = match is_walked && target.last == Last::Name {
+            true => self.target_path(&target),
+            false => self.path_of(inode),
         };
+        // What has no name has no other one either.
+        let Ok(length) = named else { return Ok(true) };
+        let Buffers { link, bounce, .. } = &mut *self.buffers;
+        bounce[..length].copy_from_slice(&link[..length]);
+        let end = self.services.host_path(origin, &mut self.buffers.link[..PATH_MAX])?;
+        Ok(self.buffers.link[..end] != self.buffers.bounce[..length])
+    }
+
+    fn ask_to_open(&mut self, what: Fetch, inode: Inode, flags: u32) -> Result<usize> {
+        let got = self.ask_fetcher(&what.encode(inode))?.ok_or(Errno::EMFILE)?;
         let how = if flags & O_CLOEXEC != 0 { F_DUPFD_CLOEXEC } else { F_DUPFD };
         let lowest = self.host.call(nr::fcntl, [got as usize, how as usize, 0, 0, 0, 0]);
         self.host_close(got);

@@ -259,6 +259,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     ) -> Result<usize> {
         match self.open_owned(owner, origin, flags) {
             Err(Errno::EACCES) => self.open_fetched(inode, flags),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => self.open_moved(inode, origin, flags),
             other => other,
         }
     }

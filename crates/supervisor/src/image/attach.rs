@@ -58,6 +58,13 @@ pub struct Refusal {
     pub remedy: String,
 }
 
+/// The overlays of an image, as it knows them itself.
+pub fn overlays_of(direct: &Direct) -> Vec<Overlay> {
+    let mounts = (0..direct.mounts()).map(|index| direct.mount(index));
+    let overlays = mounts.filter(|mount| mount.cover == Cover::Overlay);
+    overlays.map(|mount| (mount.root, host::path_of(mount.path))).collect()
+}
+
 impl Visit {
     /// Finds the image that `name` names, the process id of a `husk run` or of a program in it, or
     /// the name of an image, and maps it.
@@ -88,9 +95,7 @@ impl Visit {
 
     /// Its overlays, as it knows them itself.
     pub fn overlays(&self) -> Vec<Overlay> {
-        let mounts = (0..self.direct.mounts()).map(|index| self.direct.mount(index));
-        let overlays = mounts.filter(|mount| mount.cover == Cover::Overlay);
-        overlays.map(|mount| (mount.root, host::path_of(mount.path))).collect()
+        overlays_of(&self.direct)
     }
 
     /// Maps in all that there is to look at: a page costs more than the look at it.

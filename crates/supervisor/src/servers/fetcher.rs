@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::net::UCred;
 
 use crate::servers::counter::{Counter, Queue};
+use crate::servers::moved::Moved;
 
 /// Says in the image that somebody does: before the first program begins. Without, such programs
 /// see what they may by themselves.
@@ -31,12 +32,13 @@ pub fn offer(direct: &mut Direct) -> Option<Queue> {
 pub fn begin(queue: Queue) -> Option<Counter> {
     let fetch = |direct: Direct| {
         let mut fetcher = Fetcher::new(direct);
+        let mut moved = Moved::default();
         move |request: &[u8], who: UCred| {
             let (uid, gid, groups) = (who.uid.as_raw(), who.gid.as_raw(), groups_of(who));
             // Of capabilities nothing is known, and who has any here has no need to ask.
             let (capabilities, within) = (0, None);
             let who = Credentials { uid, gid, groups: &groups, capabilities, within };
-            let got = fetcher.answer(request, &who);
+            let got = fetcher.answer(request, &who, |inode| moved.find(inode));
             got.map_err(|errno| Errno::from_raw_os_error(errno.0))
         }
     };

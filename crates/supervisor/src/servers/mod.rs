@@ -4,3 +4,4 @@ pub(crate) mod counter;
 pub(crate) mod fetcher;
 pub(crate) mod lender;
 pub(crate) mod loads;
+mod moved;
