@@ -17,6 +17,7 @@
 //!    shares memory) is waited for `REMOVAL_NAPS_MAX` times.
 
 use crate::facts::facts;
+use crate::maps;
 use crate::thread::{self, Thread};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed, compiler_fence};
@@ -29,6 +30,8 @@ const UNKNOWN: usize = 0;
 const NONE: usize = 1;
 /// What may lie before the vDSO's header of its data, in one mapping or several.
 const DATA_BYTES: usize = 64 << 10;
+/// How the names of their mappings begin.
+const DATA_NAME: &[u8] = b"[vvar";
 /// Between two looks at who is in the vDSO.
 const REMOVAL_NAP_NS: usize = 50_000;
 /// Naps before whoever is still there is given up: a second and more.
@@ -36,6 +39,8 @@ const REMOVAL_NAPS_MAX: u32 = 20_000;
 
 #[unsafe(link_section = ".bss.hot")]
 static FUNCTION: AtomicUsize = AtomicUsize::new(UNKNOWN);
+/// Where its data begin, once somebody had to know.
+static DATA: AtomicUsize = AtomicUsize::new(UNKNOWN);
 
 /// ns since the epoch, a few ms coarse.
 pub fn now_ns() -> i64 {
@@ -84,8 +89,8 @@ fn learn(function: usize) {
 }
 
 /// The program is about to change what lies in a range of its memory; `takes`: to unmap or move it.
-/// Where the data begin nobody knows: who unmaps what is up to `DATA_BYTES` below the header may
-/// take some of them, while loaders map and protect programs there.
+/// Loaders map and protect programs right below the data, and stacks of threads that end are
+/// unmapped there.
 pub fn heed(start: usize, length: usize, takes: bool) {
     let (vdso, end) = (facts().vdso, start.saturating_add(length));
     let data = if takes { DATA_BYTES } else { PAGE };
@@ -94,11 +99,32 @@ pub fn heed(start: usize, length: usize, takes: bool) {
     }
     // SAFETY: a well-formed ELF image, which stays (invariant 1).
     let concerned = in_vdso(|_| start < vdso + unsafe { code_bytes(vdso) });
-    if concerned == Some(false) {
+    if concerned == Some(false) || takes && end <= data_begin(vdso) {
         return;
     }
     FUNCTION.store(NONE, SeqCst);
     await_all_out();
+}
+
+/// Where the vDSO's data begin; as far below its header as they may where the host does not say.
+#[cold]
+fn data_begin(vdso: usize) -> usize {
+    let known = DATA.load(Relaxed);
+    if known != UNKNOWN {
+        return known;
+    }
+    let least = vdso - DATA_BYTES;
+    let mut begin = vdso;
+    let asked = maps::each_row(&mut |row| {
+        let is_data = row.text.windows(DATA_NAME.len()).any(|name| name == DATA_NAME);
+        if is_data && (least..vdso).contains(&row.start) {
+            begin = begin.min(row.start);
+        }
+        Ok(())
+    });
+    let begin = if asked.is_ok() && begin < vdso { begin } else { least };
+    DATA.store(begin, Relaxed);
+    begin
 }
 
 /// Waits until who saw the vDSO as there is through with it.

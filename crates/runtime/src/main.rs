@@ -36,6 +36,8 @@ mod load;
 #[cfg(target_os = "none")]
 mod mapping;
 #[cfg(target_os = "none")]
+mod maps;
+#[cfg(target_os = "none")]
 mod memory;
 #[cfg(target_os = "none")]
 mod process;

@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use husk_tests::toolchain::build_c;
+use husk_tests::toolchain::{build_c, build_c_with};
 use husk_tests::{Scratch, against_native, husk};
 
 use crate::run;
@@ -21,6 +21,26 @@ int main(void) {
             return 1;
     }
     return 0;
+}
+"#;
+
+/// What is mapped right below the data of the vDSO is unmapped, as stacks of threads are that end.
+const BELOW: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+static int unmap_below(void) {
+    char row[4096];
+    unsigned long data = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (!data && fgets(row, sizeof row, maps))
+        if (strstr(row, "[vvar")) sscanf(row, "%lx", &data);
+    fclose(maps);
+    void *wanted = (void *)(data - 4096);
+    int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    void *page = mmap(wanted, 4096, PROT_READ, how, -1, 0);
+    return page != wanted || munmap(page, 4096);
 }
 "#;
 
@@ -88,6 +108,22 @@ fn changes_of_files_ask_the_host_for_nothing() {
     assert!(native >= 5000, "{native} calls of the program alone");
     let inside = husk(&["--discard"], &[program.to_str().expect("a plain path")]);
     let calls = asked(&scratch, ASKED, &inside);
+    assert!(calls < 1000, "{calls} calls of all processes");
+}
+
+/// Nor is it then.
+#[test]
+fn what_is_unmapped_beside_the_vdso_leaves_the_clock_as_fast_as_it_was() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("beside");
+    let program = scratch.path().join("changes");
+    let unmaps =
+        CHANGES.replace("int main(void) {", "int main(void) { if (unmap_below()) return 2;");
+    build_c_with(&format!("{BELOW}{unmaps}"), &program, &["-static", "-no-pie"]);
+    let inside = husk(&["--discard"], &[program.to_str().expect("a plain path")]);
+    let calls = asked(&scratch, "trace=clock_gettime", &inside);
     assert!(calls < 1000, "{calls} calls of all processes");
 }
 

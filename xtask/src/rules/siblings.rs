@@ -71,6 +71,7 @@ const ORDER: &[(&str, &[&str])] = &[
             "facts",
             "frame",
             "addresses",
+            "maps",
             "entry",
             "reach",
             "handover",

@@ -11,8 +11,9 @@
 
 use crate::addresses;
 use crate::frame::{Answer, Frame};
+use crate::maps;
 use crate::memory::region;
-use husk_abi::{Errno, PAGE, nr};
+use husk_abi::{Errno, nr};
 use husk_host::calls;
 
 const CURRENT: usize = 1;
@@ -22,8 +23,6 @@ const ON_FAULT: usize = 4;
 const LATER: usize = 1;
 /// Programs have memory below this.
 const MEMORY_END: usize = 0x7fff_ffff_f000;
-/// Mappings at most, a bound: Linux has 65,530.
-const ROWS_MAX: usize = 1 << 20;
 
 /// Serves the call.
 pub fn serve(frame: &Frame) -> Answer {
@@ -71,39 +70,12 @@ fn lock_current(on_fault: bool) -> Result<(), Errno> {
     })
 }
 
-/// Calls `step` with what each row of the maps names. A row may go while this runs.
+/// Calls `step` with each row that is the program's.
 fn each_row(step: &mut dyn FnMut(Row) -> Result<(), Errno>) -> Result<(), Errno> {
-    let maps = calls::open(c"/proc/self/maps")?;
-    let result = rows_of(maps, step);
-    calls::close(maps);
-    result
+    maps::each_row(&mut |row| Row::of(&row).map_or(Ok(()), &mut *step))
 }
 
-fn rows_of(maps: usize, step: &mut dyn FnMut(Row) -> Result<(), Errno>) -> Result<(), Errno> {
-    let mut rows = [0u8; 4 * PAGE];
-    let (mut start, mut end) = (0, 0);
-    for _ in 0..ROWS_MAX {
-        let Some(length) = rows[start..end].iter().position(|&byte| byte == b'\n') else {
-            rows.copy_within(start..end, 0);
-            (start, end) = (0, end - start);
-            let room = &mut rows[end..];
-            let args = [maps, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
-            // SAFETY: `room` is writable for its length.
-            match unsafe { calls::raw(nr::read, args)? } {
-                0 => return Ok(()),
-                more => end += more,
-            }
-            continue;
-        };
-        if let Some(row) = Row::of(&rows[start..start + length]) {
-            step(row)?;
-        }
-        start += length + 1;
-    }
-    Ok(())
-}
-
-/// `start-end rights ...`.
+/// What is the program's.
 struct Row {
     start: usize,
     end: usize,
@@ -112,12 +84,10 @@ struct Row {
 }
 
 impl Row {
-    fn of(row: &[u8]) -> Option<Row> {
-        let mut parts = row.split(|&byte| byte == b'-' || byte == b' ');
-        let start = address(parts.next()?)?;
-        let end = address(parts.next()?)?;
-        let rights = row.iter().position(|&byte| byte == b' ')? + 1;
-        let closed = row.get(rights..rights + 3)? == b"---";
+    fn of(row: &maps::Row<'_>) -> Option<Row> {
+        let &maps::Row { start, end, text } = row;
+        let rights = text.iter().position(|&byte| byte == b' ')? + 1;
+        let closed = text.get(rights..rights + 3)? == b"---";
         (end <= MEMORY_END && !addresses::covers(start, end - start)).then_some(Row {
             start,
             end,
@@ -141,8 +111,4 @@ fn limit() -> u64 {
     // SAFETY: room for a `struct rlimit`.
     let _ = unsafe { calls::raw(nr::prlimit64, args) };
     core::hint::black_box(limit)[0]
-}
-
-fn address(digits: &[u8]) -> Option<usize> {
-    usize::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
 }
