@@ -21,6 +21,7 @@
 
 mod back;
 mod both;
+mod indexes;
 mod links;
 mod rights;
 mod ruled;
@@ -171,8 +172,7 @@ impl Drop for Session {
 
 struct Look<'a> {
     image: &'a mut Direct,
-    /// Host directories of the overlays.
-    roots: Vec<PathBuf>,
+    overlays: Vec<Overlay>,
     ledger: Ledger,
     told: Refreshed,
     /// What is given back at the end (`back`): names of directories that have gone apart.
@@ -186,6 +186,8 @@ struct Look<'a> {
     known: Option<Known>,
     /// Files that are no longer under the name that they were imported by.
     unplaced: HashSet<Inode>,
+    /// Indexes of git, and the directories that they are in.
+    indexes: Vec<(Inode, PathBuf)>,
 }
 
 /// A name on the host.
@@ -210,14 +212,26 @@ impl There {
 
 impl<'a> Look<'a> {
     fn new(image: &'a mut Direct, overlays: &[Overlay], ledger: Ledger) -> Look<'a> {
-        let (told, backs, gone, returning, dropped, known, unplaced) = Default::default();
-        let roots = overlays.iter().map(|(_, path)| path.clone()).collect();
-        Look { image, roots, ledger, told, backs, gone, returning, dropped, known, unplaced }
+        let (told, backs, gone, returning, dropped) = Default::default();
+        let (known, unplaced, indexes) = Default::default();
+        Look {
+            image,
+            overlays: overlays.to_vec(),
+            ledger,
+            told,
+            backs,
+            gone,
+            returning,
+            dropped,
+            known,
+            unplaced,
+            indexes,
+        }
     }
 
     /// The way to the host, for one look: what somebody replaces meanwhile is another one then.
     fn beneath(&self) -> Beneath {
-        Beneath::new(self.roots.iter().map(|root| &**root))
+        Beneath::new(self.overlays.iter().map(|(_, root)| &**root))
     }
 
     /// What is at `path`.
@@ -238,6 +252,7 @@ impl<'a> Look<'a> {
         }
         at(&mut self);
         self.give_all_back();
+        self.fit_indexes();
         if let Err(problem) = self.ledger.save_if_changed() {
             let why = reason(&problem);
             self.told.failures.push(format!("no notes of what was taken in: {why}"));
@@ -387,7 +402,7 @@ impl Look<'_> {
                 return self.note_directory(dir, inode, path);
             }
             if let Some(one) = one {
-                self.remember(name, path, one);
+                self.remember(dir, path, one);
             }
             self.backs.push(Back { dir, inode, path: path.to_owned() });
             return Ok(());
@@ -418,7 +433,7 @@ impl Look<'_> {
     ) -> Result<(), Errno> {
         let directory = shown.step.kind == Kind::Directory;
         let kind = host::kind_of(&one.found, shown.shown_device);
-        self.remember(name, path, one);
+        self.remember(dir, path, one);
         if kind == shown.step.kind && !self.is_apart(shown, one)? {
             if shown.links > 1 && from_host && !directory {
                 self.place(dir, path, inode, shown, one)?;
@@ -444,10 +459,12 @@ impl Look<'_> {
     }
 
     /// What an index of git says now decides at write-back who has changed more of it.
-    fn remember(&mut self, name: &OsStr, path: &Path, one: &There) {
+    fn remember(&mut self, dir: Inode, path: &Path, one: &There) {
+        let name = path.file_name().unwrap_or_default();
         if derived::is_index(name.as_bytes()) && one.found.is_file() {
             let found = host::identity_of(&one.found);
             self.image.request_remembered(&found, path.as_os_str().as_bytes());
+            self.indexes.push((dir, path.to_owned()));
         }
     }
 
@@ -516,7 +533,7 @@ impl Look<'_> {
             return Ok(());
         }
         let kind = host::kind_of(&one.found, parent.dev());
-        self.remember(name, path, one);
+        self.remember(dir, path, one);
         self.link_up(one, kind)?;
         step("import")?;
         self.image.import_late(dir, &[one.imported(name, kind)])?;

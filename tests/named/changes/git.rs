@@ -289,3 +289,34 @@ fn what_git_has_only_refreshed_is_no_conflict_of_husk_refresh() {
     assert_eq!(images.down("ci"), "");
     assert_eq!(on_host(&images, "git status --short; git log --oneline | wc -l"), "M  file-5\n4\n");
 }
+
+#[test]
+fn an_index_that_the_host_has_written_after_a_sync_is_clean_inside() {
+    if against_native() {
+        return;
+    }
+    for split in ["", "git config core.splitIndex true; git update-index --split-index"] {
+        let images = repository("git-inside");
+        on_host(&images, split);
+        images.up("ci");
+        images.script(
+            "ci",
+            "mkdir new; echo new > new/file; echo x >> file-1; ln -s file-1 link; chmod +x file-2; \
+             mv file-3 moved; git add -A; git commit -qm inside",
+        );
+        images.done(&["sync", "ci"]);
+        on_host(&images, "echo more >> file-4; git commit -qam outside");
+        // What the host has changed since, and not told git.
+        images.script("ci", "echo dirty >> file-5");
+        on_host(&images, "touch -d '1 hour ago' file-6");
+        images.done(&["refresh", "ci"]);
+        let dirty = images.script("ci", "git diff-files --name-only");
+        assert_eq!(dirty, "file-5\nfile-6\n", "{split}");
+        let quiet = "git checkout -q file-5; git update-index -q --refresh; git diff-index HEAD";
+        assert_eq!(images.script("ci", quiet), "", "{split}");
+        assert_eq!(images.down("ci"), "");
+        let said =
+            on_host(&images, &format!("git diff-files --quiet; {CLEAN}; git log --format=%s"));
+        assert_eq!(said, "outside\ninside\nfirst\n", "{split}");
+    }
+}

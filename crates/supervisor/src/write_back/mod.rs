@@ -38,7 +38,7 @@
 //! Not here: `--mount` trees and `--discard` (nothing is written back).
 
 pub mod commit;
-mod git;
+pub mod git;
 pub mod host;
 mod linked;
 pub mod moved;

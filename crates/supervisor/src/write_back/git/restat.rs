@@ -19,7 +19,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -135,7 +135,7 @@ fn renew_one<S: Source>(
     if !same || file.metadata()?.nlink() != 1 || has_attributes(&file) {
         return Ok(None);
     }
-    let mut look = Look { source, beneath, root: overlay.0, known: HashMap::new(), placed, ledger };
+    let mut look = Look::new(source, beneath, overlay.0, placed, ledger);
     let renewed = index.renewed(&mut |name, old| {
         let name = host::path_of(name);
         look.renewed(&below.join(&name), &tree.join(&name), old)
@@ -205,7 +205,7 @@ fn has_attributes(file: &File) -> bool {
 
 /// The tree whose files the index in `directory` is about: beside `.git`, or where a worktree or
 /// submodule says.
-fn working_tree(beneath: &Beneath, directory: &Path) -> Option<PathBuf> {
+pub(super) fn working_tree(beneath: &Beneath, directory: &Path) -> Option<PathBuf> {
     let tree = match configured(beneath, directory) {
         Some(tree) => directory.join(tree),
         None => match text_of(beneath, &directory.join("gitdir")) {
@@ -243,13 +243,25 @@ fn configured(beneath: &Beneath, directory: &Path) -> Option<PathBuf> {
 }
 
 /// What is looked at in the image, and what is known of its directories.
-struct Look<'a, S> {
-    source: &'a mut S,
-    beneath: &'a Beneath,
+pub(super) struct Look<'a, S> {
+    pub(super) source: &'a mut S,
+    pub(super) beneath: &'a Beneath,
     root: Inode,
     known: HashMap<PathBuf, Option<Inode>>,
     placed: &'a Placed,
     ledger: &'a Ledger,
+}
+
+impl<'a, S: Source> Look<'a, S> {
+    pub(super) fn new(
+        source: &'a mut S,
+        beneath: &'a Beneath,
+        root: Inode,
+        placed: &'a Placed,
+        ledger: &'a Ledger,
+    ) -> Look<'a, S> {
+        Look { source, beneath, root, known: HashMap::new(), placed, ledger }
+    }
 }
 
 impl<S: Source> Look<'_, S> {
@@ -259,31 +271,18 @@ impl<S: Source> Look<'_, S> {
         let directory = self.directory(below.parent()?)?;
         let step = self.source.lookup(directory, below.file_name()?.as_bytes()).ok()?;
         let shown = self.source.attributes(step.inode).ok()?;
-        if self.is_the_hosts(&shown) || !says(&old, &shown) {
+        if self.is_the_hosts(&shown) || !says(&old, &Facts::of_image(&shown)) {
             return None;
         }
         let found = self.beneath.found(path).ok()??;
         let identity = host::identity_of(&found);
         let same = (identity.size, identity.modified_ns) == (shown.size, shown.modified_ns);
-        (same && self.is_placed(path, step.inode, &identity)).then(|| Remembered {
-            changed: (
-                identity.changed_ns.div_euclid(NS_PER_S) as u32,
-                if old.changed.1 == 0 {
-                    0
-                } else {
-                    identity.changed_ns.rem_euclid(NS_PER_S) as u32
-                },
-            ),
-            device: identity.device as u32,
-            number: identity.inode as u32,
-            user: found.uid(),
-            group: found.gid(),
-            ..old
-        })
+        let placed = same && self.is_placed(path, step.inode, &identity);
+        placed.then(|| Facts::of_host(&found).remembered(&old))
     }
 
     /// The directory of the image that is there, if its names are known.
-    fn directory(&mut self, below: &Path) -> Option<Inode> {
+    pub(super) fn directory(&mut self, below: &Path) -> Option<Inode> {
         if let Some(known) = self.known.get(below) {
             return *known;
         }
@@ -301,7 +300,7 @@ impl<S: Source> Look<'_, S> {
     }
 
     /// Whether the image has changed nothing of it: all is as it was.
-    fn is_the_hosts(&mut self, shown: &Attributes) -> bool {
+    pub(super) fn is_the_hosts(&mut self, shown: &Attributes) -> bool {
         let Some(origin) = shown.origin else { return false };
         let imported = self.source.host_identity(origin);
         shown.backing == Backing::Host
@@ -309,7 +308,7 @@ impl<S: Source> Look<'_, S> {
     }
 
     /// Invariant 1: what is at `path` was put there, and nobody else has changed it since.
-    fn is_placed(&self, path: &Path, inode: Inode, found: &HostIdentity) -> bool {
+    pub(super) fn is_placed(&self, path: &Path, inode: Inode, found: &HostIdentity) -> bool {
         match self.ledger.here(path) {
             Some(here) => here.is_of(inode) && self.ledger.same(&here.identity, found),
             None => self.placed.inodes.contains(&inode),
@@ -317,17 +316,63 @@ impl<S: Source> Look<'_, S> {
     }
 }
 
-/// Whether git in the image takes the file that it remembers so for unchanged.
-fn says(old: &Remembered, shown: &Attributes) -> bool {
+/// What git looks at of a file.
+pub(super) struct Facts {
+    changed_ns: i64,
+    modified_ns: i64,
+    device: u64,
+    number: u64,
+    size: u64,
+    owner: (u32, u32),
+}
+
+impl Facts {
+    /// In the image.
+    pub(super) fn of_image(shown: &Attributes) -> Facts {
+        Facts {
+            changed_ns: shown.changed_ns,
+            modified_ns: shown.modified_ns,
+            device: shown.shown_device,
+            number: shown.shown_number,
+            size: shown.size,
+            owner: (shown.step.uid, shown.step.gid),
+        }
+    }
+
+    /// On the host.
+    pub(super) fn of_host(found: &Metadata) -> Facts {
+        let HostIdentity { device, inode, size, modified_ns, changed_ns } =
+            host::identity_of(found);
+        let owner = (found.uid(), found.gid());
+        Facts { changed_ns, modified_ns, device, number: inode, size, owner }
+    }
+
+    /// As git remembers it that has remembered `old` of the same bytes.
+    pub(super) fn remembered(&self, old: &Remembered) -> Remembered {
+        let rest = self.changed_ns.rem_euclid(NS_PER_S) as u32;
+        let seconds = self.changed_ns.div_euclid(NS_PER_S) as u32;
+        Remembered {
+            changed: (seconds, if old.changed.1 == 0 { 0 } else { rest }),
+            device: self.device as u32,
+            number: self.number as u32,
+            user: self.owner.0,
+            group: self.owner.1,
+            ..*old
+        }
+    }
+}
+
+/// Whether git takes the file that it remembers so for unchanged.
+pub(super) fn says(old: &Remembered, facts: &Facts) -> bool {
     let time = |(seconds, rest): (u32, u32), ns: i64| {
         seconds == ns.div_euclid(NS_PER_S) as u32
             && (rest == 0 || rest == ns.rem_euclid(NS_PER_S) as u32)
     };
-    time(old.changed, shown.changed_ns)
-        && time(old.modified, shown.modified_ns)
-        && old.number == shown.shown_number as u32
-        && old.size == shown.size as u32
-        && (old.user, old.group) == (shown.step.uid, shown.step.gid)
+    time(old.changed, facts.changed_ns)
+        && time(old.modified, facts.modified_ns)
+        && old.number == facts.number as u32
+        && old.size == facts.size as u32
+        && (old.user, old.group) == facts.owner
 }
 
 #[cfg(test)]
