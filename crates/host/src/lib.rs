@@ -11,6 +11,8 @@ extern crate std;
 pub mod bpf;
 pub mod calls;
 #[cfg(not(target_os = "none"))]
+pub mod cbpf;
+#[cfg(not(target_os = "none"))]
 pub mod datagrams;
 #[cfg(not(target_os = "none"))]
 pub mod early;

@@ -82,8 +82,21 @@ fn no_connection_is_lost_or_goes_elsewhere_over_a_thousand_moves_under_load() {
     if unable() {
         return;
     }
+    thousand_moves("ebpf");
+}
+
+#[test]
+fn no_connection_is_lost_or_goes_elsewhere_over_a_thousand_moves_without_privilege() {
+    if unable() {
+        return;
+    }
+    thousand_moves("cbpf");
+}
+
+fn thousand_moves(way: &str) {
     let server = Server::start();
-    done(&["attach", &server.place(), "--wake-percent", "0", "--window-ms", "100"]);
+    let attach = ["attach", &server.place(), "--wake-percent", "0", "--window-ms", "100"];
+    done(&[&attach[..], &["--way", way]].concat());
     let mut kept: Vec<_> = (0..KEPT)
         .map(|_| {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("a stream");
@@ -209,7 +222,7 @@ fn of_two_attaches_at_once_one_steers_and_the_other_is_told() {
 
 /// A host that refuses a call, as an older Linux would: `bpf` as a whole, loading a program of a
 /// kind that it does not know, or borrowing a descriptor.
-fn old_host(call: &str, errno: i32, arguments: &[&str]) -> Command {
+pub fn old_host(call: &str, errno: i32, whole: &Command) -> Command {
     let script = r#"
 import ctypes, os, platform, struct, sys
 numbers = {"bpf": (321, 280), "load": (321, 280), "pidfd_getfd": (438, 438)}
@@ -230,7 +243,6 @@ libc = ctypes.CDLL(None, use_errno=True)
 assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(program)) == 0
 os.execvp(sys.argv[3], sys.argv[3:])
 "#;
-    let whole = net(arguments);
     let mut old = Command::new("python3");
     old.args(["-c", script, call, &errno.to_string()]).arg(whole.get_program());
     old.args(whole.get_args());
@@ -238,7 +250,7 @@ os.execvp(sys.argv[3], sys.argv[3:])
 }
 
 #[test]
-fn an_older_linux_is_told_apart_and_nothing_is_attached() {
+fn an_older_linux_is_told_apart_and_steers_by_cbpf_if_it_lends_sockets() {
     if unable() {
         return;
     }
@@ -246,14 +258,23 @@ fn an_older_linux_is_told_apart_and_nothing_is_attached() {
     const EINVAL: i32 = 22;
     let server = Server::start();
     for (call, errno) in [("bpf", ENOSYS), ("load", EINVAL), ("pidfd_getfd", ENOSYS)] {
-        let said = refused(old_host(call, errno, &["attach", &server.place()]));
+        let attach = net(&["attach", &server.place(), "--way", "ebpf"]);
+        let said = refused(old_host(call, errno, &attach));
         assert!(said.contains("Linux 5.14"), "{call}: {said}");
-        let check = output(old_host(call, errno, &["check", "--json"]));
+        let check = output(old_host(call, errno, &net(&["check", "--json"])));
         let report: Value = serde_json::from_slice(&check.stdout).expect("one document");
-        assert_eq!((check.status.code(), &report["way"]), (Some(125), &"none".into()), "{call}");
+        let (code, way) = if call == "pidfd_getfd" { (125, "none") } else { (0, "cbpf") };
+        assert_eq!((check.status.code(), &report["way"]), (Some(code), &way.into()), "{call}");
         let facts = report["facts"].to_string();
         assert!(facts.contains("Linux 5.14"), "{call}: {facts}");
         assert!(!all_same(&server.answers(100, |group| group % 2 == 0)), "{call}");
+        if way == "cbpf" {
+            let attach = net(&["attach", &server.place(), "--wake-percent", "100"]);
+            assert!(output(old_host(call, errno, &attach)).status.success(), "{call}");
+            assert!(all_same(&server.answers(50, |group| group % 2 == 0)), "{call}");
+            assert_eq!(server.top()["way"], way, "{call}");
+            done(&["detach", &server.place()]);
+        }
     }
     assert!(refused(net(&["detach", &server.place()])).contains("nothing is attached"));
 }
@@ -513,8 +534,10 @@ fn a_balancer_whose_files_have_gone_ends_and_others_may_not_ask_it() {
     let socket = socket.expect("a socket").path();
     let mode = fs::metadata(&socket).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o022, 0, "{mode:o}");
-    let said = refused(as_nobody(&net(&["stat"])));
-    assert!(said.contains("run it as root"), "{said}");
+    for command in ["stat", "detach"] {
+        let said = refused(as_nobody(&net(&[command, &server.place()])));
+        assert!(said.contains("another user's"), "{said}");
+    }
     let balancer = server.balancer();
     fs::remove_file(socket).expect("it goes");
     let is_there = || Path::new(&format!("/proc/{balancer}")).exists();

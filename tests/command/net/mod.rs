@@ -1,6 +1,7 @@
 //! `husk net`: what it prints, and what it says about bad input.
 
 mod broken;
+mod plain;
 mod server;
 mod steering;
 mod tuning;

@@ -13,6 +13,8 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::{as_nobody, give_to_nobody};
+
 /// No wait is longer, on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 pub const PAUSE: Duration = Duration::from_millis(20);
@@ -91,19 +93,59 @@ impl Server {
 
     /// The same, started by a command that has it as its only child.
     pub fn within(above: &[&str], addresses: &[&str]) -> Server {
+        let started = |nginx: Command| match above {
+            [] => nginx,
+            [first, rest @ ..] => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(nginx.get_program()).args(nginx.get_args());
+                command
+            }
+        };
+        let mut server = Server::launch(addresses, 2, started);
+        server.is_within = !above.is_empty();
+        until("both workers answer", || server.workers().len() == 2 && server.ask(20_000).is_ok());
+        server
+    }
+
+    /// An ordinary user's.
+    pub fn of_nobody(addresses: &[&str]) -> Server {
+        let server = Server::launch(addresses, 2, |nginx| as_nobody(&nginx));
+        until("both workers answer", || server.workers().len() == 2 && server.ask(20_000).is_ok());
+        server
+    }
+
+    /// An ordinary user's with so many workers, in a network namespace of its own, in which `SETUP`
+    /// has run.
+    pub fn of_nobody_apart(setup: &str, workers: usize) -> Server {
+        let server = Server::launch(LOOPBACK, workers, |nginx| {
+            let nginx = as_nobody(&nginx);
+            let mut unshare = Command::new("unshare");
+            let setup = format!("ip link set lo up && {setup} && exec \"$@\"");
+            unshare.args(["--net", "sh", "-c", &setup, "sh"]).arg(nginx.get_program());
+            unshare.args(nginx.get_args());
+            unshare
+        });
+        until("all workers run", || server.workers().len() == workers);
+        server
+    }
+
+    /// Starts it by the command that `started` makes of its own; not waited for.
+    fn launch(
+        addresses: &[&str],
+        workers: usize,
+        started: impl FnOnce(Command) -> Command,
+    ) -> Server {
         let scratch = Scratch::new("steering");
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|any| any.local_addr());
         let port = port.expect("a free port").port();
-        write_configuration(&scratch, addresses, port, 2);
+        write_configuration(&scratch, addresses, port, workers);
+        // Also where it runs as an ordinary user.
+        give_to_nobody(scratch.path());
         let path = scratch.path().to_str().expect("a plain path");
-        let words = above.iter().copied().chain(["nginx"]).collect::<Vec<_>>();
-        let mut nginx = Command::new(words[0]);
-        nginx.args(&words[1..]);
+        let mut nginx = Command::new("nginx");
         nginx.args(["-p", path, "-e", "errors", "-c", &format!("{path}/conf")]);
-        let master = nginx.spawn().expect("nginx is there: apt-get install nginx-light");
-        let server = Server { scratch, master, is_within: !above.is_empty(), port };
-        until("both workers answer", || server.workers().len() == 2 && server.ask(20_000).is_ok());
-        server
+        let master = started(nginx).spawn().expect("nginx is there: apt-get install nginx-light");
+        Server { scratch, master, is_within: false, port }
     }
 
     pub fn workers(&self) -> Vec<i32> {

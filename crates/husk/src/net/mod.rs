@@ -29,9 +29,9 @@ pub enum Command {
     /// The server listens with SO_REUSEPORT (nginx: `listen ... reuseport`), a socket for each
     /// process. Which one accepts is chosen by flow group, the upper 12 bits of the source port;
     /// idle groups move away from processes with too much. Connections that are open stay where
-    /// they are. A server that listens at several addresses is steered at each. Needs root, or for
-    /// a server of one's own CAP_BPF, CAP_NET_ADMIN, CAP_SYS_PTRACE and a /run/husk-net to write
-    /// to. A program that the server itself has attached to these sockets is replaced.
+    /// they are. A server that listens at several addresses is steered at each. Root steers by
+    /// eBPF. Every other user steers servers of their own by cBPF, or by eBPF with CAP_BPF and
+    /// CAP_NET_ADMIN. A program that the server itself has attached to these sockets is replaced.
     Attach(Attach),
     /// Stop steering, also if the balancer was killed: Linux spreads connections by hash again.
     Detach {
@@ -147,15 +147,25 @@ pub struct Tuned {
     /// Let no group move: connections go where the table leads them from the beginning.
     #[arg(long)]
     no_moves: bool,
+    /// How to steer: `ebpf` needs privilege; `cbpf` does not, and a balancer that is killed leaves
+    /// its last table [default: ebpf if it works, else cbpf].
+    #[arg(long, value_name = "WAY", value_parser = way)]
+    way: Option<steer::Kind>,
+}
+
+fn way(typed: &str) -> Result<steer::Kind, String> {
+    let found = steer::Kind::ALL.into_iter().find(|way| way.name() == typed);
+    found.ok_or_else(|| "it is neither ebpf nor cbpf".to_owned())
 }
 
 impl Tuned {
     /// As words of a command line.
     fn words(&self) -> Vec<String> {
-        let Tuned { window_ms, wake_percent, no_moves } = self;
+        let Tuned { window_ms, wake_percent, no_moves, way } = self;
         let mut words = vec![format!("--window-ms={window_ms}")];
         words.push(format!("--wake-percent={wake_percent}"));
         words.extend(no_moves.then(|| "--no-moves".to_owned()));
+        words.extend(way.map(|way| format!("--way={way}")));
         words
     }
 
@@ -221,7 +231,8 @@ pub fn run(command: Command) -> ExitCode {
         Command::Sim(options) => simulate(&options),
         Command::Balance { pid, address, namespace, tuning } => {
             let_go_of_descriptors();
-            let wanted = steer::Wanted { pid, address, namespace, tuning: tuning.tuning() };
+            let Tuned { way, .. } = tuning;
+            let wanted = steer::Wanted { pid, address, namespace, tuning: tuning.tuning(), way };
             done(steer::balance(&wanted).map(|()| true))
         }
     }
@@ -232,7 +243,13 @@ pub fn steering() -> Fact {
     let steer::check::Report { way, facts } = steer::check::check();
     let works = way != "none";
     let lacks = facts.iter().find(|fact| !fact.works);
-    let found = lacks.map_or(format!("works, by {way}"), |fact| fact.found.clone());
+    let found = match (way, lacks) {
+        ("cbpf", _) => {
+            "works for servers of one's own, by cbpf; as root for all, by ebpf".to_owned()
+        }
+        ("none", Some(fact)) => fact.found.clone(),
+        _ => format!("works, by {way}"),
+    };
     let cost = "husk net attach does not work: Linux spreads connections by hash";
     let remedy = "sudo husk net check";
     let (state, cost, remedy) =
@@ -274,8 +291,12 @@ pub fn balancer(options: Vec<String>) -> Program {
 fn attach(options: &Attach) -> Result<bool, Problem> {
     let begun = steer::attach(&options.target, || balancer(options.tuning.words()))?;
     for one in &begun {
+        let how = match one.way {
+            steer::Kind::Ebpf => "",
+            steer::Kind::Cbpf => " by cBPF, without privilege",
+        };
         say(&format!(
-            "steers the connections of {} among {} sockets; `husk net detach {}` ends it",
+            "steers the connections of {} among {} sockets{how}; `husk net detach {}` ends it",
             one.address,
             one.kernels.len(),
             one.typed()

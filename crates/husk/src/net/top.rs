@@ -45,7 +45,7 @@ impl Order {
         match self {
             Order::Number => kernels.sort_by_key(|kernel| kernel.kernel),
             Order::Load => by(&|kernel| kernel.load, kernels),
-            Order::Arrivals => by(&|kernel| kernel.arrivals_per_s, kernels),
+            Order::Arrivals => by(&|kernel| kernel.arrivals_per_s.unwrap_or_default(), kernels),
             Order::Open => by(&|kernel| kernel.open as f64, kernels),
             Order::Cpu => by(&|kernel| kernel.cpu, kernels),
             Order::Groups => by(&|kernel| kernel.groups as f64, kernels),
@@ -64,7 +64,7 @@ fn key(server: &Snapshot) -> Key {
 #[derive(Clone, Copy)]
 struct Counts {
     at: Instant,
-    connections: u64,
+    connections: Option<u64>,
     moves: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct Top<S> {
     servers: Vec<Snapshot>,
     /// Of the look before, by address, and rates of connections and moves since.
     before: HashMap<Key, Counts>,
-    rates: HashMap<Key, (f64, f64)>,
+    rates: HashMap<Key, (Option<f64>, f64)>,
     order: Order,
     inverted: bool,
     /// First line that is shown, and lines there is room for.
@@ -133,7 +133,9 @@ impl<S: FnMut() -> Result<Vec<Snapshot>, Problem>> Top<S> {
             if let Some(before) = known.get(&key) {
                 let seconds = at.duration_since(before.at).as_secs_f64().max(1e-3);
                 let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
-                let rates = (rate(*connections, before.connections), rate(*moves, before.moves));
+                let came = connections.zip(before.connections);
+                let came = came.map(|(now, before)| rate(now, before));
+                let rates = (came, rate(*moves, before.moves));
                 self.rates.insert(key.clone(), rates);
             }
             self.before.insert(key, now);
@@ -157,10 +159,14 @@ impl<S: FnMut() -> Result<Vec<Snapshot>, Problem>> Top<S> {
         for server in &self.servers {
             let rates = self.rates.get(&key(server));
             let rates = rates.map_or(String::new(), |(connections, moves)| {
-                format!("; {connections:.0} connections/s, {moves:.1} moves/s")
+                let came =
+                    connections.map_or(String::new(), |came| format!(" {came:.0} connections/s,"));
+                format!(";{came} {moves:.1} moves/s")
             });
             lines.push(Line::raw(format!("{}{rates}", server.line())));
-            lines.push(Line::styled(COLUMNS, over));
+            if !server.kernels.is_empty() {
+                lines.push(Line::styled(COLUMNS, over));
+            }
             lines.extend(server.kernels.iter().map(|kernel| Line::raw(kernel.line())));
             lines.push(Line::raw(""));
         }
@@ -257,9 +263,9 @@ mod tests {
             pid: Some(100 + kernel as u32),
             processes: 1,
             groups,
-            syns: 0,
+            syns: Some(0),
             open: kernel as u64,
-            arrivals_per_s: load * 10.0,
+            arrivals_per_s: Some(load * 10.0),
             connections: 0.0,
             cpu: load,
             load,
@@ -272,8 +278,9 @@ mod tests {
             namespace: 1,
             pid: 7,
             balancer: 8,
+            way: husk_net::steer::Kind::Ebpf,
             seconds: 9,
-            connections,
+            connections: Some(connections),
             moves,
             moved: Vec::new(),
             worst_over_mean: 1.5,

@@ -2,22 +2,23 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::left::Left;
 use super::listeners::{Place, borrow, family, find, see, shares_its_port};
 use super::lock;
 use super::name;
 use super::numbers;
 use super::seen::Snapshot;
+use super::state::{directory, file};
 use super::way::take_away;
 use crate::problem::Problem;
 use husk_abi::Errno;
 
-/// Where balancers are found.
-pub(super) const STATE: &str = "/run/husk-net";
 /// Requests, one byte each.
 pub(super) const LOOK: u8 = b'l';
 pub(super) const DETACH: u8 = b'd';
@@ -25,10 +26,8 @@ pub(super) const DETACH: u8 = b'd';
 pub(super) const READY: &str = "ready";
 pub(super) const DONE: &str = "done";
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-
-pub(super) fn file(place: &Place, kind: &str) -> PathBuf {
-    Path::new(STATE).join(format!("{}.{kind}", place.key()))
-}
+/// No answer is longer: of root's questions to another user's balancer.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Begins to steer, at every address where the target listens; `balance` makes the command that a
 /// balancer is started by. What happens is said by the balancer itself where it fails; then nothing
@@ -82,20 +81,31 @@ fn answer_of(pid: u32, place: &Place, request: u8) -> io::Result<String> {
 
 /// Who may not look into a namespace finds nobody there.
 fn nobody(why: io::Error) -> io::Error {
-    if is_nobody(&why) { why } else { io::ErrorKind::NotFound.into() }
+    if is_nobody(&why) || why.kind() == name::ROOTS { why } else { io::ErrorKind::NotFound.into() }
 }
 
 fn answer(mut stream: UnixStream, request: u8) -> io::Result<String> {
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.write_all(&[request])?;
     let mut text = String::new();
-    stream.read_to_string(&mut text)?;
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
     if text.is_empty() { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(text) }
 }
 
 fn ask(pid: u32, place: &Place) -> Result<Snapshot, Problem> {
-    let nobody =
-        || Problem::new(SEE, "nothing is steered there", "`husk net attach PID` starts steering");
+    let nobody = || match Left::of(place) {
+        Some(_) => {
+            let target = place.typed(pid);
+            let remedy =
+                format!("`husk net attach {target}` or `husk net detach {target}` ends that");
+            let why = "its balancer was killed, and its last table, which nothing moves, steers on";
+            Problem::new(SEE, why, remedy)
+        }
+        None => {
+            let remedy = "`husk net attach PID` starts steering";
+            Problem::new(SEE, "nothing is steered there", remedy)
+        }
+    };
     shown(answer_of(pid, place, LOOK))?.ok_or_else(nobody)
 }
 
@@ -110,8 +120,13 @@ fn shown(answer: io::Result<String>) -> Result<Option<Snapshot>, Problem> {
         }
         Err(why) => return Err(Problem::new(SEE, why, "run it as root")),
     };
-    let why = |why| Problem::new(SEE, why, "attach again with this version of husk");
-    serde_json::from_str(&text).map(Some).map_err(why)
+    let wrong = |why: String| Problem::new(SEE, why, "attach again with this version of husk");
+    let seen: Snapshot = serde_json::from_str(&text).map_err(|why| wrong(why.to_string()))?;
+    // Another user's balancer may say anything; it is printed.
+    match seen.address.parse::<SocketAddr>() {
+        Ok(_) => Ok(Some(seen)),
+        Err(why) => Err(wrong(why.to_string())),
+    }
 }
 
 /// What cannot be done where nobody answers.
@@ -140,7 +155,7 @@ pub fn look(target: &str) -> Result<Vec<Snapshot>, Problem> {
 
 /// What all balancers show.
 pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
-    let entries = match fs::read_dir(STATE) {
+    let entries = match fs::read_dir(directory()) {
         Ok(entries) => entries,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(why) => return Err(Problem::new(SEE, why, "run it as root")),
@@ -152,7 +167,14 @@ pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
     let answers = sockets.iter().map(|socket| {
         shown(UnixStream::connect(socket).and_then(|stream| answer(stream, LOOK))).transpose()
     });
-    answers.flatten().collect()
+    let mut all = answers.flatten().collect::<Result<Vec<_>, _>>()?;
+    let is_steered = |left: &Left| {
+        let address = left.place.address.to_string();
+        all.iter().any(|one| one.address == address && one.namespace == left.place.namespace)
+    };
+    let left: Vec<_> = Left::all().into_iter().filter(|left| !is_steered(left)).collect();
+    all.extend(left.iter().map(|left| Snapshot::left(left.pid, &left.place)));
+    Ok(all)
 }
 
 /// Ends steering: Linux chooses as before. Also where the balancer was killed. At all addresses of

@@ -4,25 +4,32 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use husk_abi::Errno;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::asking::{DETACH, DONE, LOOK, READY, file};
+use super::asking::{DETACH, DONE, LOOK, READY};
+use super::check::not_lent;
 use super::diag::Diag;
+use super::left;
 use super::listeners::{
-    Member, Place, Seen, Which, accept, ask, borrow, cpu_ns, family, is_there, see, shares_its_port,
+    Member, Place, Seen, Which, accept, ask, borrow, cpu_ns, family, is_there, passive_opens, see,
+    shares_its_port,
 };
 use super::lock;
 use super::name::is_trusted;
 use super::seen::{Kernel, Moved, Snapshot};
-use super::way::{SOCKETS_MAX, Way, take_away};
+use super::state::file;
+use super::way::brought::Brought;
+use super::way::{Kind, SOCKETS_MAX, Way, take_away};
 use crate::angel::{Angel, Evenness, Tuning};
 use crate::groups::{GROUPS, Table};
 use crate::problem::Problem;
@@ -46,6 +53,9 @@ const COUNT_EVEN_US: u64 = 5_000_000;
 const COUNT_AGAIN_US: [u64; 2] = [TICK_US, 800_000];
 /// So long a move is shown.
 const MOVED_US: u64 = 60_000_000;
+/// What groups have brought where nothing counts it, before the first that it is guessed of: more
+/// than are ever open.
+const BEFORE: u64 = 1 << 32;
 /// The program steers so long after a sign of life.
 const LIFE_NS: u64 = 2_000_000_000;
 /// Who asks must have written by then.
@@ -61,6 +71,8 @@ pub struct Wanted {
     pub namespace: u64,
     /// What Angel is set to.
     pub tuning: Tuning,
+    /// By which way; `None`: the best that works.
+    pub way: Option<Kind>,
 }
 
 struct Balancer {
@@ -68,6 +80,9 @@ struct Balancer {
     /// How its sockets are asked about, where Linux has that.
     diag: Option<Diag>,
     way: Way,
+    /// Where the way does not count connections: what groups have brought, and how many connections
+    /// had come to the namespace.
+    guessed: Option<(Brought, u64)>,
     angel: Angel,
     tuning: Tuning,
     family: Vec<Member>,
@@ -106,8 +121,9 @@ pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     allow_descriptors();
     let place = Place { address: wanted.address, namespace: wanted.namespace };
+    let ends = end_signals();
     let (_lock, named) = lock::of_balancer(wanted.pid, &place)?;
-    let begun = Balancer::begin(wanted.pid, place.clone(), wanted.tuning);
+    let begun = Balancer::begin(wanted, place.clone());
     let mut balancer = begun.inspect_err(|_| lock::leave(&place))?;
     let socket = file(&balancer.place, "socket");
     // A balancer that was killed has left it.
@@ -126,8 +142,17 @@ pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
             return Err(lock::unusable(&why));
         }
     };
-    balancer.go_on(&door, named.as_ref());
+    let doors = named.as_ref().into_iter().chain([&door]).collect::<Vec<_>>();
+    balancer.go_on(&doors, ends.as_ref());
     Ok(())
+}
+
+/// Signals that end it in order. Where they cannot be had, they end it all the same.
+fn end_signals() -> Option<SignalFd> {
+    let ends: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    let heard = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).ok()?;
+    ends.thread_block().ok()?;
+    Some(heard)
 }
 
 /// A look at the sockets and processes of a server takes some descriptors.
@@ -168,9 +193,12 @@ fn count(syns: &[u64], before: &[u64], open: &[u64], table: &mut Table) {
 }
 
 impl Balancer {
-    fn begin(pid: u32, place: Place, tuning: Tuning) -> Result<Balancer, Problem> {
-        let way = Way::load()?;
+    fn begin(wanted: &Wanted, place: Place) -> Result<Balancer, Problem> {
+        let Wanted { pid, tuning, .. } = *wanted;
+        let way = Way::load(wanted.way)?;
         let now_us = now_us();
+        let guessed = (way.kind() == Kind::Cbpf)
+            .then(|| (Brought::new(now_us), passive_opens(pid).unwrap_or_default()));
         let mut balancer = Balancer {
             place,
             diag: Diag::of(pid).ok(),
@@ -187,7 +215,8 @@ impl Balancer {
             workers: Vec::new(),
             cpu_seen_ns: HashMap::new(),
             syns: vec![0; GROUPS],
-            before: vec![0; GROUPS],
+            before: vec![if guessed.is_some() { BEFORE } else { 0 }; GROUPS],
+            guessed,
             open: vec![0; GROUPS],
             began_us: now_us,
             ticked_us: now_us,
@@ -209,16 +238,23 @@ impl Balancer {
         Ok(balancer)
     }
 
-    /// Ticks and answers until somebody detaches or nobody listens.
-    fn go_on(&mut self, door: &UnixListener, named: Option<&UnixListener>) {
-        let doors: Vec<&UnixListener> = named.into_iter().chain([door]).collect();
+    /// Ticks and answers until somebody detaches, nobody listens or a signal ends it.
+    fn go_on(&mut self, doors: &[&UnixListener], ends: Option<&SignalFd>) {
         loop {
             let rest_us = self.tick_at_us.saturating_sub(now_us());
             let limit = Timespec { tv_sec: 0, tv_nsec: (rest_us * 1000) as i64 };
-            let mut asked: Vec<_> =
-                doors.iter().map(|door| PollFd::new(*door, PollFlags::IN)).collect();
+            let asked = doors.iter().map(|door| door.as_fd());
+            let awaited: Vec<_> = asked.chain(ends.map(AsFd::as_fd)).collect();
+            let mut awaited: Vec<_> =
+                awaited.iter().map(|one| PollFd::new(one, PollFlags::IN)).collect();
             // An interrupted wait is a short one.
-            let is_asked = poll(&mut asked, Some(&limit)).is_ok_and(|ready| ready > 0);
+            let is_asked = poll(&mut awaited, Some(&limit)).is_ok_and(|ready| ready > 0);
+            if is_asked && ends.is_some_and(|ends| matches!(ends.read_signal(), Ok(Some(_)))) {
+                // Where Linux refuses, nothing more can be done here.
+                let _ = self.undo();
+                self.leave();
+                return;
+            }
             let streams = doors.iter().filter(|_| is_asked).filter_map(|door| door.accept().ok());
             // The file has its rights; a name has none.
             if streams.filter(|(one, _)| is_trusted(one)).any(|(one, _)| self.answer(one)) {
@@ -294,8 +330,12 @@ impl Balancer {
             }
         }
         self.way.live_until(now_ns() + LIFE_NS);
-        self.tell_angel();
+        // What Linux has refused once it may take now.
+        let _ = self.carry_out();
         let cpu = self.cpu(now_us - self.ticked_us);
+        self.guess(&cpu);
+        let came: u64 = self.syns.iter().sum();
+        self.tell_angel();
         self.ticked_us = now_us;
         self.angel.sample(now_us, &cpu);
         let evenness = self.angel.evenness();
@@ -323,6 +363,8 @@ impl Balancer {
         for one in &moves {
             self.way.assign(one.group, one.target);
         }
+        // Else with the next tick.
+        let _ = self.carry_out();
         let [first_us, last_us] = COUNT_AGAIN_US;
         if moves.is_empty() {
             self.count_after_us = (self.count_after_us * 2).min(last_us);
@@ -396,9 +438,7 @@ impl Balancer {
     fn steer(&mut self, listens: Vec<u64>) -> Result<(), Problem> {
         let what = format!("cannot steer the connections of {}", self.place);
         let sockets = listens.iter().map(|&inode| borrow(&self.family, inode));
-        let sockets: Vec<OwnedFd> = sockets
-            .collect::<Result<_, _>>()
-            .map_err(|errno| Problem::refused("borrow the sockets of that process", errno))?;
+        let sockets: Vec<OwnedFd> = sockets.collect::<Result<_, _>>().map_err(not_lent)?;
         if !sockets.iter().all(shares_its_port) {
             let remedy = "let it listen with SO_REUSEPORT (nginx: `listen ... reuseport`)";
             return Err(Problem::new(what, "its socket does not share its port", remedy));
@@ -411,10 +451,15 @@ impl Balancer {
         let mut table = Table::of(kernel);
         (0..GROUPS).for_each(|group| self.way.assign(group, table.group(group).kernel));
         self.way.live_until(now_ns() + LIFE_NS);
-        self.way.steer(&sockets)?;
+        let pid = self.family.first().map_or(0, |member| member.pid);
+        if self.guessed.is_some() {
+            left::note(pid, &self.place, &listens).map_err(|why| lock::unusable(&why))?;
+        }
+        self.way.steer(pid, &self.place, &sockets)?;
+        drop(sockets);
         self.count_open();
         self.way.read_syns(&mut self.syns);
-        if self.inodes.is_empty() {
+        if self.inodes.is_empty() && self.guessed.is_none() {
             self.before = self.open.clone();
         }
         count(&self.syns, &self.before, &self.open, &mut table);
@@ -428,6 +473,25 @@ impl Balancer {
         if let Some(seen) = self.look(Which::All) {
             self.open = seen.open;
         }
+        if let Some((brought, _)) = &mut self.guessed {
+            brought.see(self.counted_us, &self.open);
+        }
+    }
+
+    /// What groups have brought since the last time, where nothing has counted it.
+    fn guess(&mut self, cpu: &[f64]) {
+        let pids = self.family.iter().map(|member| member.pid);
+        let Some((brought, opened)) = &mut self.guessed else { return };
+        let now = pids.into_iter().find_map(passive_opens).unwrap_or(*opened);
+        brought.add(now.saturating_sub(*opened), cpu, &self.angel.table);
+        brought.read(&mut self.syns);
+        *opened = now;
+    }
+
+    /// What has been assigned holds.
+    fn carry_out(&mut self) -> Result<(), Problem> {
+        let (family, inodes) = (&self.family, &self.inodes);
+        self.way.carry_out(|| borrow(family, *inodes.first().ok_or(Errno::ENOENT)?))
     }
 
     /// What has come, in Angel's table.
@@ -461,6 +525,7 @@ impl Balancer {
         self.count_open();
         self.way.read_syns(&mut self.syns);
         self.tell_angel();
+        let is_counted = self.guessed.is_none();
         let looks = self.angel.looks();
         let kernel = |(kernel, look): (usize, &crate::angel::Look)| {
             let groups = self.angel.table.groups().iter().filter(move |one| one.kernel == kernel);
@@ -472,9 +537,9 @@ impl Balancer {
                 },
                 processes: self.workers[kernel].len(),
                 groups: groups.clone().count(),
-                syns: groups.clone().map(|group| group.syns).sum(),
+                syns: is_counted.then(|| groups.clone().map(|group| group.syns).sum()),
                 open: groups.map(|group| group.open()).sum(),
-                arrivals_per_s: look.arrivals_per_s,
+                arrivals_per_s: is_counted.then_some(look.arrivals_per_s),
                 connections: look.connections,
                 cpu: look.cpu,
                 load: look.load,
@@ -487,13 +552,15 @@ impl Balancer {
         };
         let loads: f64 = looks.iter().map(|look| look.load).sum();
         let worst = looks.iter().map(|look| look.load).fold(0.0, f64::max);
+        let came = || self.angel.table.groups().iter().map(|group| group.syns).sum();
         Snapshot {
             address: self.place.to_string(),
+            way: self.way.kind(),
             namespace: self.place.namespace,
             pid: self.family.first().map_or(0, |member| member.pid),
             balancer: std::process::id(),
             seconds: (now_us - self.began_us) / 1_000_000,
-            connections: self.angel.table.groups().iter().map(|group| group.syns).sum(),
+            connections: is_counted.then(came),
             moves: self.moves,
             moved: self.moved.iter().filter_map(moved).collect(),
             worst_over_mean: if loads > 0.0 { worst * looks.len() as f64 / loads } else { 1.0 },

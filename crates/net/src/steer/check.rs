@@ -6,13 +6,19 @@ use std::os::fd::AsRawFd;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::Serialize;
 
-use super::way::Way;
+use super::way::{Kind, Way, without_privilege};
 use crate::problem::Problem;
+
+/// Where Linux says who may look into processes (Yama).
+const PTRACE_SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
+/// `CAP_SYS_PTRACE`.
+const MAY_TRACE: u64 = 1 << 19;
 
 /// What there is.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// `ebpf`, or `none`: Linux spreads connections by hash, and nothing moves.
+    /// `ebpf`; `cbpf`, for servers of the user's own; or `none`: Linux spreads connections by hash,
+    /// and nothing moves.
     pub way: &'static str,
     /// What was tried.
     pub facts: Vec<Fact>,
@@ -31,12 +37,18 @@ pub struct Fact {
 
 /// Tries what steering needs.
 pub fn check() -> Report {
+    let ebpf = Way::load(Some(Kind::Ebpf)).map(|_| ());
     let facts = vec![
-        fact("programs that select a socket (eBPF sk_reuseport)", Way::load().map(|_| ())),
-        fact("sockets of other processes (pidfd_getfd)", borrowed()),
+        fact("programs that select a socket (eBPF sk_reuseport)", ebpf),
+        fact("such programs of any user (cBPF, TCP_MD5SIG)", without_privilege()),
+        fact("sockets of other processes (pidfd_getfd)", borrowed().and_then(|()| traceable())),
     ];
-    let all = facts.iter().all(|fact| fact.works);
-    Report { way: if all { "ebpf" } else { "none" }, facts }
+    let way = match facts.iter().map(|fact| fact.works).collect::<Vec<_>>()[..] {
+        [true, _, true] => Kind::Ebpf.name(),
+        [false, true, true] => Kind::Cbpf.name(),
+        _ => "none",
+    };
+    Report { way, facts }
 }
 
 fn fact(name: &'static str, tried: Result<(), Problem>) -> Fact {
@@ -57,6 +69,31 @@ fn borrowed() -> Result<(), Problem> {
     got.map(|_| ()).map_err(|error| Problem::refused("borrow a descriptor", errno(error)))
 }
 
+/// Whether descriptors of processes may be borrowed that are no children.
+fn traceable() -> Result<(), Problem> {
+    let scope = std::fs::read_to_string(PTRACE_SCOPE).unwrap_or_default();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let rights = rights.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    match scope.trim().parse() {
+        Ok(1..) if rights.unwrap_or_default() & MAY_TRACE == 0 => Err(not_traceable(scope.trim())),
+        _ => Ok(()),
+    }
+}
+
+fn not_traceable(scope: &str) -> Problem {
+    let why = format!("kernel.yama.ptrace_scope is {scope}: nobody but root may");
+    Problem::new(BORROW, why, "set it to 0, or run it as root")
+}
+
+/// Linux refuses to lend a socket of a process.
+pub(super) fn not_lent(errno: husk_abi::Errno) -> Problem {
+    let refused = Problem::refused("borrow the sockets of that process", errno);
+    if errno == husk_abi::Errno::EPERM { traceable().err().unwrap_or(refused) } else { refused }
+}
+
+const BORROW: &str = "cannot borrow the sockets of that process";
+
 impl Report {
     /// For people.
     pub fn text(&self) -> String {
@@ -67,6 +104,10 @@ impl Report {
         }
         text.push_str(match self.way {
             "ebpf" => "husk net attach steers by eBPF: a move of a flow group is one store\n",
+            "cbpf" => {
+                "husk net attach steers servers of your own by cBPF: for moves it attaches a new \
+                 program; as root it steers by eBPF\n"
+            }
             _ => "husk net attach does not work: Linux spreads connections by hash\n",
         });
         text

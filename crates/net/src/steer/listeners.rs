@@ -13,6 +13,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_abi::Errno;
@@ -327,6 +328,10 @@ pub fn find(target: &str) -> Result<Vec<(u32, Place)>, Problem> {
             let why = "there is a process and a port of that number";
             return Err(Problem::new(what, why, format!("type e.g. 127.0.0.1:{target}")));
         }
+        (None, []) if is_anothers(number, fits) => {
+            let why = "it is another user's, or one whose descriptors cannot be seen";
+            return Err(Problem::new(what, why, "run it as root"));
+        }
         (None, []) => {
             let why = "nobody listens there on TCP whose descriptors can be seen";
             let remedy = "as root, name a process or port of `ss -ltp`, and the process where it \
@@ -340,6 +345,14 @@ pub fn find(target: &str) -> Result<Vec<(u32, Place)>, Problem> {
         return Err(Problem::new(what, "it has just ended", "name a server that runs"));
     }
     Ok(places)
+}
+
+/// Whether somebody listens there, or there is such a process, of whom no descriptor can be seen.
+fn is_anothers(pid: Option<u32>, fits: impl Fn(SocketAddr) -> bool) -> bool {
+    let owner = |pid: u32| fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
+    let own = rustix::process::geteuid().as_raw();
+    let is_process = pid.is_some_and(|pid| owner(pid).is_ok_and(|owner| owner != own));
+    is_process || !listening(fits).is_empty()
 }
 
 /// Where a process listens.
@@ -392,6 +405,15 @@ pub fn cpu_ns(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
     texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// Connections that have come to the network namespace of a process, of all servers there.
+pub fn passive_opens(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/net/snmp")).ok()?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, figures) = (lines.next()?, lines.next()?);
+    let at = names.split(' ').position(|name| name == "PassiveOpens")?;
+    figures.split(' ').nth(at)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::asking::{STATE, file, living};
+use super::asking::living;
+use super::left;
 use super::listeners::Place;
 use super::name::{self, Taken};
+use super::state::{self, file};
 use crate::problem::Problem;
 
 /// A lock's file goes with whoever ends: so many may do so meanwhile.
@@ -25,7 +27,10 @@ const PAUSES: u32 = 60;
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) fn unusable(why: &io::Error) -> Problem {
-    Problem::new(format!("cannot use {STATE}"), why, "run it as root, with a /run to write to")
+    let directory = state::directory();
+    let remedy = "run it as root, with a /run to write to, or set XDG_RUNTIME_DIR to a directory \
+                  of yours";
+    Problem::new(format!("cannot use {}", directory.display()), why, remedy)
 }
 
 /// `None`: somebody has it.
@@ -44,7 +49,7 @@ pub(super) fn take(place: &Place) -> Result<Option<File>, Problem> {
 
 /// `None`: the file is not the one that others lock.
 fn attempt(path: &Path) -> io::Result<Option<File>> {
-    fs::create_dir_all(STATE)?;
+    state::make()?;
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
     let there = fs::metadata(path).is_ok_and(|there| {
@@ -80,7 +85,7 @@ pub(super) fn of_balancer(
 
 /// What a balancer leaves when it ends: nothing.
 pub(super) fn leave(place: &Place) {
-    for kind in ["socket", "lock"] {
+    for kind in ["socket", "lock", left::KIND] {
         // They are gone where /run is gone, too.
         let _ = fs::remove_file(file(place, kind));
     }

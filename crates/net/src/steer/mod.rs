@@ -3,29 +3,31 @@
 //! ```text
 //!   husk net attach ──starts──► balancer (a process of its own)
 //!                                 │ listeners: whose sockets, who waits for them   (/proc, pidfd)
-//!                                 │ way: program and table of sockets              (eBPF)
-//!                                 │ every 100 ms: SYNs, CPU ─► Angel ─► a store per move
-//!   husk net top, detach ──asks──►│ /run/husk-net/KEY.socket, or its name (`name`)
+//!                                 │ way: program and table of sockets              (eBPF, cBPF)
+//!                                 │ every 100 ms: SYNs, CPU ─► Angel ─► moves
+//!   husk net top, detach ──asks──►│ /run/husk-net/KEY.socket (`state`), or its name (`name`)
 //! ```
 //!
 //! Invariants
 //! 1. Nothing of the server is changed or kept: its sockets are borrowed for a moment and closed,
 //!    so that a listener that the server closes is closed.
-//! 2. The program steers only for two seconds after the balancer's last sign of life, and then
-//!    leaves the choice to Linux, as before: also when the balancer is killed.
+//! 2. The program of eBPF steers only for two seconds after the balancer's last sign of life, and
+//!    then leaves the choice to Linux, as before: also when the balancer is killed. That of cBPF
+//!    has no clock: then its last table stays (`left`), until somebody detaches or attaches.
 //! 3. One balancer for each address: it holds a lock and a name as long as it lives.
 
 mod asking;
 mod balancer;
 pub mod check;
 mod diag;
+mod left;
 mod listeners;
 mod lock;
 mod name;
 mod namespace;
 mod numbers;
-mod program;
 mod seen;
+mod state;
 mod way;
 
 pub use crate::problem::Problem;
@@ -33,4 +35,4 @@ pub use asking::{attach, detach, everywhere, look};
 pub use balancer::{Wanted, balance};
 pub use listeners::Place;
 pub use seen::{COLUMNS, Kernel, Moved, NOTHING, Snapshot, metrics, table};
-pub use way::whole_table_us;
+pub use way::{Kind, whole_table_us};

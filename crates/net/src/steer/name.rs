@@ -2,10 +2,12 @@
 //! socket). It is the same for all that see the server, also where another /run is mounted.
 //!
 //! Anybody in that namespace may take a name, so who is at the other end is looked at: root, or the
-//! user of this process.
+//! user of this process; for root, also the user of the server, who may steer it without root.
 
+use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use rustix::net::sockopt::socket_peercred;
@@ -24,10 +26,25 @@ pub(super) fn is_trusted(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| trusted(peer.uid))
 }
 
+/// Whether the user of a process is at the other end.
+fn is_of(stream: &UnixStream, pid: u32) -> bool {
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
+    let peer = socket_peercred(stream).map(|peer| peer.uid.as_raw());
+    owner.is_ok_and(|owner| peer == Ok(owner))
+}
+
+/// What an ordinary user is told who calls root's balancer.
+pub(super) const ROOTS: io::ErrorKind = io::ErrorKind::ResourceBusy;
+
 /// The way to the balancer of a place where a process of its server is `pid`.
 pub(super) fn call(pid: u32, place: &Place) -> io::Result<UnixStream> {
     let stream = within(pid, || UnixStream::connect_addr(&address(place)?))?;
-    if is_trusted(&stream) { Ok(stream) } else { Err(io::ErrorKind::NotFound.into()) }
+    let is_roots = socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root());
+    if is_roots && !geteuid().is_root() {
+        return Err(io::Error::new(ROOTS, "root steers it"));
+    }
+    let is_fine = is_trusted(&stream) || (geteuid().is_root() && is_of(&stream, pid));
+    if is_fine { Ok(stream) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 /// What has come of an attempt to take the name of a place.
@@ -40,6 +57,11 @@ pub(super) enum Taken {
     None,
 }
 
+/// Whether whoever has the name is a balancer.
+fn is_others(pid: u32, place: &Place) -> bool {
+    call(pid, place).map_or_else(|why| why.kind() == ROOTS, |_| true)
+}
+
 /// Takes the name of a place.
 pub(super) fn take(pid: u32, place: &Place) -> Taken {
     let bound = within(pid, || {
@@ -49,7 +71,7 @@ pub(super) fn take(pid: u32, place: &Place) -> Taken {
     });
     match bound {
         Ok(door) => Taken::Own(door),
-        Err(why) if why.kind() == io::ErrorKind::AddrInUse && call(pid, place).is_ok() => {
+        Err(why) if why.kind() == io::ErrorKind::AddrInUse && is_others(pid, place) => {
             Taken::Others
         }
         Err(_) => Taken::None,

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::listeners::typed;
+use super::listeners::{Place, typed};
+use super::way::Kind;
 
 /// A server that is steered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,12 +17,15 @@ pub struct Snapshot {
     pub namespace: u64,
     /// The eldest of its processes.
     pub pid: u32,
-    /// The process that balances.
+    /// The process that balances; 0: it was killed, and its last table, of cBPF, steers on.
     pub balancer: u32,
+    /// By which way.
+    #[serde(default)]
+    pub way: Kind,
     /// How long it has been steered.
     pub seconds: u64,
-    /// Connections that have come, and groups that have moved, since then.
-    pub connections: u64,
+    /// Connections that have come since then; cBPF does not count them.
+    pub connections: Option<u64>,
     /// Groups that have moved.
     pub moves: u64,
     /// Moves of the last minute, the oldest first.
@@ -53,13 +57,13 @@ pub struct Kernel {
     pub processes: usize,
     /// Flow groups that lead to it.
     pub groups: usize,
-    /// Connections that have come from its groups.
-    pub syns: u64,
+    /// Connections that have come from its groups; cBPF does not count them.
+    pub syns: Option<u64>,
     /// Open ones, now.
     pub open: u64,
-    /// Moving averages: connections a second, open connections, share of a CPU, load.
-    pub arrivals_per_s: f64,
-    /// Open connections.
+    /// Connections that come, a second: a moving average; cBPF does not count them.
+    pub arrivals_per_s: Option<f64>,
+    /// Moving averages: open connections, share of a CPU, load.
     pub connections: f64,
     /// Share of a CPU.
     pub cpu: f64,
@@ -76,13 +80,41 @@ impl Snapshot {
         typed(self.namespace, &self.address, self.pid)
     }
 
+    /// What a killed balancer has left.
+    pub(super) fn left(pid: u32, place: &Place) -> Snapshot {
+        Snapshot {
+            address: place.to_string(),
+            namespace: place.namespace,
+            pid,
+            balancer: 0,
+            way: Kind::Cbpf,
+            seconds: 0,
+            connections: None,
+            moves: 0,
+            moved: Vec::new(),
+            worst_over_mean: 1.0,
+            kernels: Vec::new(),
+        }
+    }
+
     /// One line.
     pub fn line(&self) -> String {
-        let Snapshot { address, pid, balancer, seconds, connections, moves, .. } = self;
+        let Snapshot { address, pid, balancer, way, seconds, moves, .. } = self;
+        if *balancer == 0 {
+            let typed = self.typed();
+            return format!(
+                "{address}  process {pid}: the balancer was killed, and its last table steers on; \
+                 `husk net attach {typed}` or `husk net detach {typed}` ends that"
+            );
+        }
+        let connections = match self.connections {
+            Some(count) => format!("{count} connections"),
+            None => "connections are not counted".to_owned(),
+        };
         let busiest = self.worst_over_mean;
         format!(
-            "{address}  process {pid}, balancer {balancer}, {seconds} s: {connections} \
-             connections, {moves} moves, busiest {busiest:.2}x the mean"
+            "{address}  process {pid}, balancer {balancer}, {way}, {seconds} s: {connections}, \
+             {moves} moves, busiest {busiest:.2}x the mean"
         )
     }
 }
@@ -95,9 +127,10 @@ impl Kernel {
             (None, 0) => "-".to_owned(),
             (None, several) => format!("{several} proc"),
         };
-        let Kernel { kernel, groups, arrivals_per_s: came, open, load, .. } = self;
+        let Kernel { kernel, groups, open, load, .. } = self;
+        let came = self.arrivals_per_s.map_or("-".to_owned(), |came| format!("{came:.0}"));
         let cpu = self.cpu * 100.0;
-        format!("{kernel:>6} {pid:>8} {groups:>7} {came:>8.0} {open:>8} {cpu:>6.1} {load:>6.2}")
+        format!("{kernel:>6} {pid:>8} {groups:>7} {came:>8} {open:>8} {cpu:>6.1} {load:>6.2}")
     }
 }
 
@@ -108,7 +141,10 @@ pub const NOTHING: &str = "nothing is steered; `husk net attach PID` starts stee
 pub fn table(all: &[Snapshot]) -> String {
     let mut text = String::new();
     for one in all {
-        let _ = writeln!(text, "{}\n{COLUMNS}", one.line());
+        let _ = writeln!(text, "{}", one.line());
+        if !one.kernels.is_empty() {
+            let _ = writeln!(text, "{COLUMNS}");
+        }
         for kernel in &one.kernels {
             let _ = writeln!(text, "{}", kernel.line());
         }
@@ -128,30 +164,34 @@ pub fn metrics(all: &[Snapshot]) -> String {
     };
     let server =
         |one: &Snapshot| format!("address=\"{}\",namespace=\"{}\"", one.address, one.namespace);
-    let mut gauge = |name: &str, help: &str, of: &dyn Fn(&Kernel) -> f64| {
+    let mut gauge = |name: &str, help: &str, of: &dyn Fn(&Kernel) -> Option<f64>| {
         head(&mut text, name, "gauge", help);
         for one in all {
             for kernel in &one.kernels {
                 let labels = format!("{},kernel=\"{}\"", server(one), kernel.kernel);
-                let _ = writeln!(text, "husk_net_{name}{{{labels}}} {}", of(kernel));
+                if let Some(figure) = of(kernel) {
+                    let _ = writeln!(text, "husk_net_{name}{{{labels}}} {figure}");
+                }
             }
         }
     };
-    gauge("groups", "Flow groups that lead to it.", &|one| one.groups as f64);
-    gauge("open_connections", "Connections that are open.", &|one| one.open as f64);
+    gauge("groups", "Flow groups that lead to it.", &|one| Some(one.groups as f64));
+    gauge("open_connections", "Connections that are open.", &|one| Some(one.open as f64));
     gauge("arrivals_per_second", "Connections that come, moving average.", &|one| {
         one.arrivals_per_s
     });
-    gauge("cpu_share", "Share of a CPU, moving average.", &|one| one.cpu);
-    gauge("load", "What the balancer compares, shares of a CPU.", &|one| one.load);
-    let mut counter = |name: &str, help: &str, of: &dyn Fn(&Snapshot) -> u64| {
+    gauge("cpu_share", "Share of a CPU, moving average.", &|one| Some(one.cpu));
+    gauge("load", "What the balancer compares, shares of a CPU.", &|one| Some(one.load));
+    let mut counter = |name: &str, help: &str, of: &dyn Fn(&Snapshot) -> Option<u64>| {
         head(&mut text, name, "counter", help);
         for one in all {
-            let _ = writeln!(text, "husk_net_{name}_total{{{}}} {}", server(one), of(one));
+            if let Some(count) = of(one) {
+                let _ = writeln!(text, "husk_net_{name}_total{{{}}} {count}", server(one));
+            }
         }
     };
     counter("connections", "Connections that have come.", &|one| one.connections);
-    counter("moves", "Groups moved.", &|one| one.moves);
+    counter("moves", "Groups moved.", &|one| Some(one.moves));
     text.push_str("# EOF\n");
     text
 }
@@ -167,9 +207,9 @@ mod tests {
             pid: Some(7),
             processes: 1,
             groups: 2048,
-            syns: 30,
+            syns: Some(30),
             open: 2,
-            arrivals_per_s: 1.5,
+            arrivals_per_s: Some(1.5),
             connections: 2.0,
             cpu: 0.25,
             load: 0.5,
@@ -179,8 +219,9 @@ mod tests {
             namespace: 4026531833,
             pid: 7,
             balancer: 8,
+            way: Kind::Ebpf,
             seconds: 9,
-            connections: 30,
+            connections: Some(30),
             moves: 4,
             moved: Vec::new(),
             worst_over_mean: 1.0,

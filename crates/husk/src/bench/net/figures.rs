@@ -199,8 +199,9 @@ impl Turn {
     pub fn steered(&mut self, before: &Snapshot, after: &Snapshot, lasted: Duration) {
         let came = after.kernels.iter().zip(&before.kernels);
         // A group that has moved since has taken its count along.
-        let came = came.map(|(after, before)| after.syns.saturating_sub(before.syns)).collect();
-        self.worst_over_mean = self.worst_over_mean.or_else(|| worst(came));
+        let came: Option<Vec<u64>> =
+            came.map(|(after, before)| Some(after.syns?.saturating_sub(before.syns?))).collect();
+        self.worst_over_mean = self.worst_over_mean.or_else(|| came.and_then(worst));
         self.moves = after.moves;
         self.moved = moved(&after.moved, lasted);
     }

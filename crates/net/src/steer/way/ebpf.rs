@@ -1,4 +1,5 @@
-//! The way of steering that there is: a program of eBPF that selects among sockets.
+//! Steering with privilege: a program of eBPF that selects among sockets, over memory that it
+//! shares.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use husk_abi::Errno;
 use husk_host::bpf;
 
-use super::program::selector;
+use super::instructions::selector;
 use crate::groups::GROUPS;
 use crate::problem::Problem;
 
@@ -19,21 +20,21 @@ const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A loaded program with its memory. It goes when no socket has it any more.
-pub struct Way {
+pub struct Ebpf {
     steering: bpf::Shared,
     sockets: bpf::Object,
     program: bpf::Object,
 }
 
-impl Way {
+impl Ebpf {
     /// Loads it; nothing is steered yet.
-    pub fn load() -> Result<Way, Problem> {
+    pub fn load() -> Result<Ebpf, Problem> {
         let refused = |errno| Problem::refused("load a program that steers", errno);
         let memory = bpf::steering().map_err(refused)?;
         let sockets = bpf::sockets(SOCKETS_MAX as u32).map_err(refused)?;
         let program = selector(memory.number(), sockets.number());
         let program = bpf::load_selector(&program).map_err(refused)?;
-        Ok(Way { steering: bpf::Shared::of(&memory).map_err(refused)?, sockets, program })
+        Ok(Ebpf { steering: bpf::Shared::of(&memory).map_err(refused)?, sockets, program })
     }
 
     /// Steers among these sockets, one for each kernel, from the next sign of life on. What steered
@@ -82,7 +83,7 @@ impl Way {
 
 /// Times of moves of all groups, in microseconds: what is measured is the table alone.
 pub fn whole_table_us(times: usize) -> Result<Vec<f64>, Problem> {
-    let way = Way::load()?;
+    let way = Ebpf::load()?;
     let one = |number: usize| {
         let began = Instant::now();
         (0..GROUPS).for_each(|group| way.assign(group, number % 2));
