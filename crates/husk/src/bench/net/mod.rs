@@ -55,7 +55,7 @@ pub struct Options {
     /// Print one JSON document instead of the tables.
     #[arg(long)]
     json: bool,
-    /// Rounds; one takes some 250 s.
+    /// Rounds; one takes some 300 s.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Only rows whose name (server, load and pace, e.g. `nginx, even` or `nginx, even, paced`)
@@ -76,6 +76,7 @@ enum Way {
     HashAgain,
     Fixed,
     Angel,
+    Plain,
 }
 
 const WAYS: &[(Way, &str)] = &[
@@ -84,6 +85,7 @@ const WAYS: &[(Way, &str)] = &[
     (Way::One, "one socket"),
     (Way::Fixed, "groups, no moves"),
     (Way::Angel, "groups, Angel"),
+    (Way::Plain, "groups, cBPF"),
 ];
 
 struct Row {
@@ -260,6 +262,7 @@ impl<'a> Pair<'a> {
         let attached = match way {
             Way::Fixed => attach(fixed())?,
             Way::Angel => attach(Vec::new())?,
+            Way::Plain => attach(vec!["--way=cbpf".to_owned()])?,
             _ => None,
         };
         let look = || attached.as_ref().and_then(Attached::look);
