@@ -403,7 +403,7 @@ fn an_attach_and_a_detach_at_once_leave_one_state_that_both_see() {
 }
 
 /// Listening sockets of this process that share a port.
-fn listeners(port: u16, count: usize) -> Vec<TcpListener> {
+pub fn listeners(port: u16, count: usize) -> Vec<TcpListener> {
     let listener = |_| {
         // Programs that other tests start at this moment do not get it.
         let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);

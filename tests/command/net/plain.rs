@@ -8,7 +8,7 @@ use husk_tests::against_native;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::broken::old_host;
+use super::broken::{listeners, old_host};
 use super::server::*;
 use crate::as_nobody;
 
@@ -271,6 +271,21 @@ fn where_yama_lets_nobody_borrow_the_line_names_its_setting() {
     assert!(check.status.success() && text.contains("servers of your own by cBPF"), "{text}");
 }
 
+#[test]
+fn a_balancer_that_cannot_name_all_sockets_any_more_undoes_its_table_and_ends() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    done(&[&["attach", &server.place(), "--way", "cbpf"], &STILL[..]].concat());
+    assert!(is_steered(&server));
+    let balancer = server.balancer();
+    let more = listeners(server.port, 63);
+    until("it has ended", || !fs::exists(format!("/proc/{balancer}")).unwrap_or(true));
+    drop(more);
+    assert!(!is_steered(&server), "its table is still there");
+}
+
 /// A command in the network namespace of a server.
 fn beside(server: &Server, command: &Command) -> Command {
     let mut nsenter = Command::new("nsenter");
@@ -320,6 +335,20 @@ fn more_sockets_than_a_program_may_name_are_refused_and_sixteen_are_not() {
         if fits {
             let attached = output(attach());
             assert!(attached.status.success(), "{attached:?}");
+            let workers = |workers: usize| {
+                write_configuration(&server.scratch, LOOPBACK, server.port, workers);
+                server.signal(server.master.id() as i32, Signal::HUP);
+            };
+            let trouble = || {
+                let stat = beside(&server, &theirs(&["stat", &server.place()]));
+                String::from_utf8_lossy(&output(stat).stdout).into_owned()
+            };
+            workers(17);
+            until("it says why", || {
+                trouble().contains("by hash for now: a program for 17 sockets")
+            });
+            workers(16);
+            until("it steers again", || !trouble().contains("by hash"));
         } else {
             let said = refused(attach());
             assert!(said.contains("17 sockets") && said.contains("optmem_max"), "{said}");

@@ -284,6 +284,7 @@ mod tests {
             moves,
             moved: Vec::new(),
             worst_over_mean: 1.5,
+            trouble: None,
             kernels: vec![kernel(0, 0.25, 100), kernel(1, 0.75, 3000), kernel(2, 0.5, 996)],
         }
     }

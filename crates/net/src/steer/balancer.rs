@@ -86,6 +86,8 @@ struct Balancer {
     angel: Angel,
     tuning: Tuning,
     family: Vec<Member>,
+    /// Why these sockets cannot be steered as they are now.
+    trouble: Option<String>,
     /// Listening sockets: kernel 0, 1, ...
     inodes: Vec<u64>,
     /// Who accepts from each of them.
@@ -211,6 +213,7 @@ impl Balancer {
                 holds: HashMap::new(),
                 waits: Default::default(),
             }],
+            trouble: None,
             inodes: Vec::new(),
             workers: Vec::new(),
             cpu_seen_ns: HashMap::new(),
@@ -299,12 +302,22 @@ impl Balancer {
     /// Linux chooses again.
     fn undo(&mut self) -> Result<(), Problem> {
         self.way.live_until(0);
-        let Some(&inode) = self.inodes.first() else { return Ok(()) };
-        let undone = borrow(&self.family, inode).and_then(|socket| take_away(&socket));
-        match undone {
-            Ok(_) | Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF) => Ok(()),
-            Err(errno) => Err(Problem::refused("take the program from these sockets", errno)),
+        // Whoever had them at the last look may have gone since.
+        let inodes = self.look(Which::Listening).map_or(Vec::new(), |seen| seen.listening);
+        let known: Vec<u32> = self.family.iter().map(|member| member.pid).collect();
+        let family = family(&known, &inodes);
+        let undo = |&inode: &u64| borrow(&family, inode).and_then(|socket| take_away(&socket));
+        let mut refused = None;
+        for undone in inodes.iter().map(undo) {
+            match undone {
+                // One has it for all.
+                Ok(_) => return Ok(()),
+                Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF) => {}
+                Err(errno) => refused = Some(errno),
+            }
         }
+        let what = "take the program from these sockets";
+        refused.map_or(Ok(()), |errno| Err(Problem::refused(what, errno)))
     }
 
     /// One look and what follows; whether anybody listens.
@@ -318,13 +331,10 @@ impl Balancer {
             self.looked_us = now_us;
             self.came = came;
             // What cannot be steered this time, Linux spreads by hash until the next.
-            let _ = self.look_at_listeners();
-            if self.inodes.is_empty() {
-                return false;
-            }
-            // Nobody could detach any more, or see what is steered.
-            if !file(&self.place, "socket").exists() {
-                // Linux chooses again in two seconds at the latest.
+            self.trouble = self.look_at_listeners().err().map(|problem| problem.why);
+            // Without its file nobody could detach any more, or see what is steered.
+            if self.inodes.is_empty() || !file(&self.place, "socket").exists() {
+                // Where Linux refuses, nothing more can be done here.
                 let _ = self.undo();
                 return false;
             }
@@ -406,7 +416,7 @@ impl Balancer {
         let known = self.inodes.iter().copied().filter(|inode| inodes.contains(inode));
         let new = inodes.iter().copied().filter(|inode| !self.inodes.contains(inode));
         let listens: Vec<u64> = known.chain(new).collect();
-        if listens != self.inodes {
+        if listens != self.inodes || !self.way.is_attached() {
             self.steer(listens)?;
         }
         let worker = |&inode: &u64| accept(&self.family, inode);
@@ -416,7 +426,8 @@ impl Balancer {
 
     /// Whether these are the sockets that are steered, and those who accept from them are there.
     fn knows_who_accepts(&self, inodes: &[u64]) -> bool {
-        let same = inodes.len() == self.inodes.len()
+        let same = self.way.is_attached()
+            && inodes.len() == self.inodes.len()
             && inodes.iter().all(|inode| self.inodes.contains(inode));
         let recent = now_us() < self.processes_us + PROCESSES_US;
         let accepted = |pids: &Vec<u32>| !pids.is_empty() && pids.iter().all(|&pid| is_there(pid));
@@ -564,6 +575,7 @@ impl Balancer {
             moves: self.moves,
             moved: self.moved.iter().filter_map(moved).collect(),
             worst_over_mean: if loads > 0.0 { worst * looks.len() as f64 / loads } else { 1.0 },
+            trouble: self.trouble.clone(),
             kernels: looks.iter().enumerate().map(kernel).collect(),
         }
     }

@@ -33,6 +33,9 @@ pub struct Snapshot {
     pub moved: Vec<Moved>,
     /// Load of the busiest kernel over the mean; 1 where there is none.
     pub worst_over_mean: f64,
+    /// Why Linux spreads its connections by hash for now.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// Listening sockets, each with who accepts from it.
     pub kernels: Vec<Kernel>,
 }
@@ -93,6 +96,7 @@ impl Snapshot {
             moves: 0,
             moved: Vec::new(),
             worst_over_mean: 1.0,
+            trouble: None,
             kernels: Vec::new(),
         }
     }
@@ -112,9 +116,12 @@ impl Snapshot {
             None => "connections are not counted".to_owned(),
         };
         let busiest = self.worst_over_mean;
+        let trouble = self.trouble.as_ref().map_or(String::new(), |why| {
+            format!("; Linux spreads by hash for now: {}", why.replace(char::is_control, " "))
+        });
         format!(
             "{address}  process {pid}, balancer {balancer}, {way}, {seconds} s: {connections}, \
-             {moves} moves, busiest {busiest:.2}x the mean"
+             {moves} moves, busiest {busiest:.2}x the mean{trouble}"
         )
     }
 }
@@ -225,6 +232,7 @@ mod tests {
             moves: 4,
             moved: Vec::new(),
             worst_over_mean: 1.0,
+            trouble: None,
             kernels: vec![kernel],
         };
         let text = metrics(&[one]);

@@ -83,6 +83,8 @@ impl Lab {
             for address in RECEIVER {
                 ip(&format!("address add {address}/24 dev u1"))?;
             }
+            // The order of its sockets is found out from within (`husk net attach --way cbpf`).
+            ip("link set lo up")?;
             ip("link set u1 up")
         })?;
         Ok(lab)

@@ -173,7 +173,8 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let machine = Machine::look(None);
     let costs = cost::connections(options.rounds.max(5))?;
     let whole_table_us = cost::whole_table_us()?;
-    let (mut measured, mut controls, mut angels) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut measured, mut controls) = (Vec::new(), Vec::new());
+    let (mut angels, mut plain) = (Vec::new(), Vec::new());
     let (mut courses, mut rates) = (Vec::new(), Vec::new());
     for kind in [Kind::Nginx, Kind::Apache] {
         let of_kind: Vec<_> = chosen.iter().filter(|row| row.kind == kind).collect();
@@ -185,6 +186,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
             let rounds = pair.rounds(row, options.rounds)?;
             controls.extend(rounds.controls());
             angels.extend(rounds.turns[4].iter().map(|turn| turn.angel_percent));
+            plain.extend(rounds.turns[5].iter().map(|turn| turn.angel_percent));
             let rate = paced_by(row, &rounds);
             measured.extend(summed(row, &rounds.turns, rate.as_ref()));
             rates.extend(rate);
@@ -201,6 +203,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         connection_us: median(costs.iter().map(|one| one.0)),
         connection_steered_over: median(costs.iter().map(|(without, with)| with / without)),
         angel_cpu_percent: median(angels.into_iter()),
+        angel_by_cbpf_cpu_percent: median(plain.into_iter()),
     };
     if let Some(directory) = &options.report {
         picture::write(directory, "net.html", &report.page(&courses))?;

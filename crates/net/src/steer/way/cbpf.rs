@@ -9,8 +9,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use husk_abi::Errno;
 use husk_host::cbpf;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use super::super::listeners::Place;
+use super::super::namespace::within;
 use super::order::order;
 use super::take_away;
 use super::tree::selector;
@@ -37,15 +39,23 @@ impl Cbpf {
     pub fn steer(&mut self, pid: u32, place: &Place, kernels: &[OwnedFd]) -> Result<(), Problem> {
         let first = kernels.first().ok_or(Errno::ENOENT).map_err(refused)?;
         // With another order the table would lead elsewhere meanwhile.
+        self.indexes.clear();
         take_away(first).map_err(refused)?;
-        let found = order(pid, place, kernels).and_then(|order| {
+        let found = fits(pid, kernels.len()).and_then(|()| order(pid, place, kernels));
+        let found = found.and_then(|order| {
             self.indexes = order;
             self.attach(first)
         });
         found.inspect_err(|_| {
             // Linux chooses.
             let _ = take_away(first);
+            self.indexes.clear();
         })
+    }
+
+    /// Whether the last `steer` has worked.
+    pub fn is_attached(&self) -> bool {
+        !self.indexes.is_empty()
     }
 
     /// Who accepts the connections of a group, from the next `carry_out` on.
@@ -55,12 +65,12 @@ impl Cbpf {
         self.kernels[group] = kernel;
     }
 
-    /// Attaches the table, if it has changed, by one of the sockets.
+    /// Attaches the table, if it has changed and steers, by one of the sockets.
     pub fn carry_out(
         &mut self,
         socket: impl FnOnce() -> Result<OwnedFd, Errno>,
     ) -> Result<(), Problem> {
-        if !self.is_stale {
+        if !self.is_stale || !self.is_attached() {
             return Ok(());
         }
         let socket = socket();
@@ -68,22 +78,41 @@ impl Cbpf {
     }
 
     fn attach(&mut self, socket: &OwnedFd) -> Result<(), Problem> {
-        let index = |kernel: u16| self.indexes.get(usize::from(kernel)).copied().unwrap_or(kernel);
+        let index = |kernel: u16| self.indexes[usize::from(kernel)];
         let program = selector(&self.kernels.map(index));
-        match cbpf::attach_selector(socket.as_raw_fd(), &program) {
-            Ok(()) => self.is_stale = false,
-            Err(Errno::ENOMEM) => {
-                let why = format!(
-                    "a program for {} sockets is longer than net.core.optmem_max allows",
-                    self.indexes.len()
-                );
-                let remedy = "start at most 16 processes, set net.core.optmem_max to 131072, or \
-                              run it as root";
-                return Err(Problem::new("cannot steer without privilege", why, remedy));
-            }
-            Err(errno) => return Err(refused(errno)),
-        }
+        cbpf::attach_selector(socket.as_raw_fd(), &program).map_err(refused)?;
+        self.is_stale = false;
         Ok(())
+    }
+}
+
+/// Whether Linux takes every table of so many sockets in the network namespace of a process. It is
+/// tried with a socket that is nobody's: that a move is refused later would be too late.
+fn fits(pid: u32, sockets: usize) -> Result<(), Problem> {
+    // No word is like another one.
+    let index = |group: usize| (group.wrapping_mul(0x9e37_79b9) >> 7) % sockets;
+    let program = selector(&std::array::from_fn(|group| match group {
+        0 => sockets as u16 - 1,
+        _ => index(group) as u16,
+    }));
+    let socket = within(pid, || {
+        let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
+        Ok(socket)
+    });
+    // Another namespace is told by `order`.
+    let Ok(socket) = socket else { return Ok(()) };
+    match cbpf::attach_selector(socket.as_raw_fd(), &program) {
+        Err(Errno::ENOMEM) => {
+            let why = format!(
+                "a program for {sockets} sockets is longer than net.core.optmem_max allows"
+            );
+            let remedy = "start at most 16 processes, set net.core.optmem_max to 131072, or \
+                          steer by eBPF, as root";
+            Err(Problem::new("cannot steer by cBPF", why, remedy))
+        }
+        attached => attached.map_err(refused),
     }
 }
 
@@ -100,7 +129,7 @@ mod tests {
     use std::thread::scope;
 
     use crate::groups::group_of;
-    use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
+    use rustix::net::{bind, listen, socket};
 
     fn listener(port: u16) -> TcpListener {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -192,6 +221,22 @@ mod tests {
             assert_eq!(ends, [Ok(()), Ok(())]);
         });
         assert!(asked.load(Relaxed) >= ATTACHED / 8, "{asked:?}");
+    }
+
+    #[test]
+    fn where_no_order_shows_linux_chooses_and_no_table_is_attached_any_more() {
+        let (listeners, place) = listeners(2);
+        let (others, _) = self::listeners(1);
+        let mut way = Cbpf::new();
+        way.steer(std::process::id(), &place, &owned(&listeners)).unwrap();
+        assert!(way.is_attached());
+        // One that listens elsewhere.
+        let mut wrong = owned(&listeners);
+        wrong.extend(owned(&others));
+        assert!(way.steer(std::process::id(), &place, &wrong).is_err());
+        (0..GROUPS).for_each(|group| way.assign(group, 1));
+        way.carry_out(|| panic!("nothing is to be attached")).unwrap();
+        assert_eq!((way.is_attached(), take_away(&wrong[0])), (false, Ok(false)));
     }
 
     #[test]

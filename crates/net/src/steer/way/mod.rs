@@ -94,6 +94,14 @@ impl Way {
         }
     }
 
+    /// Whether its last `steer` has worked, so far as that cannot be told from the sockets.
+    pub fn is_attached(&self) -> bool {
+        match self {
+            Way::Ebpf(_) => true,
+            Way::Cbpf(way) => way.is_attached(),
+        }
+    }
+
     /// Who accepts the connections of a group, after `carry_out` at the latest.
     pub fn assign(&mut self, group: usize, kernel: usize) {
         match self {

@@ -69,7 +69,8 @@ pub fn order(pid: u32, place: &Place, sockets: &[OwnedFd]) -> Result<Vec<u16>, P
             }
         }
     }
-    let remedy = "run it as root, or see that this host can connect to that address itself";
+    let remedy = "see that this host can connect to that address itself (`ip link set lo up`), or \
+                  steer by eBPF, as root";
     Err(Problem::new(what, why, remedy))
 }
 
@@ -187,6 +188,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
     use std::os::fd::AsFd;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     fn listener(address: SocketAddr) -> OwnedFd {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -223,6 +225,53 @@ mod tests {
                 assert!(accepted.is_err_and(|why| why.kind() == std::io::ErrorKind::WouldBlock));
             }
         }
+    }
+
+    const FOUND: usize = 400;
+
+    /// A socket whose queue is full drops all that come, and counts them.
+    #[test]
+    fn the_order_shows_while_other_sockets_drop_what_comes() {
+        let first = listener("127.0.0.1:0".parse().unwrap());
+        let place = place(&first);
+        let sockets: Vec<_> =
+            [first].into_iter().chain((0..3).map(|_| listener(place.address))).collect();
+        sockets.iter().for_each(|socket| listen(socket, 0).unwrap());
+        let over = AtomicBool::new(false);
+        // Nothing else is done meanwhile: without more SYNs for an index there is no order.
+        let flood = || {
+            let mut open = Vec::new();
+            let mut number = 0;
+            while !over.load(Relaxed) {
+                let family = AddressFamily::INET;
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                let client = socket_with(family, SocketType::STREAM, flags, None).unwrap();
+                // What does not fit waits, and is sent again.
+                let _ = connect(&client, &place.address);
+                number += 1;
+                if open.len() < 64 {
+                    open.push(client);
+                } else {
+                    open[number % 64] = client;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..2).for_each(|_| drop(scope.spawn(flood)));
+            let end = Instant::now() + Duration::from_secs(30);
+            while drops(&sockets).unwrap().contains(&0) && Instant::now() < end {
+                sleep(PAUSE);
+            }
+            let before = drops(&sockets).unwrap();
+            let found: Vec<_> =
+                (0..FOUND).map(|_| order(std::process::id(), &place, &sockets)).collect();
+            over.store(true, Relaxed);
+            assert!(before.iter().all(|&count| count > 0), "{before:?}");
+            let right = found.iter().filter(|order| **order == Ok(vec![0, 1, 2, 3])).count();
+            let wrong = found.iter().filter(|order| order.is_ok()).count() - right;
+            assert_eq!(wrong, 0, "{found:?}");
+            assert_eq!(right, FOUND, "{found:?}");
+        });
     }
 
     #[test]
