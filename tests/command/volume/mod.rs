@@ -313,3 +313,38 @@ fn volumes_that_cannot_be_used_are_one_line() {
     assert_eq!((small.code(), said(&small).len()), (125, 1), "{}", small.shown());
     assert!(said(&small)[0].contains("more than the image"), "{}", small.shown());
 }
+
+/// Syncs a thousand times.
+const SYNCS: &str = r#"
+import os
+file = os.open("file", os.O_RDWR | os.O_CREAT)
+for n in range(1000):
+    os.pwrite(file, b"x", n)
+    os.fdatasync(file)
+"#;
+
+/// A sync is a wish, a write, an answer: nobody asks for the time, or wakes where nobody sleeps.
+#[test]
+fn a_sync_of_a_lone_program_asks_the_host_for_no_more_than_it_needs() {
+    if against_native() {
+        return;
+    }
+    let room = Room::new("lone");
+    room.does(&["create", "data", "--size", "4M"]);
+    let (log, tree) = (room.scratch.path().join("calls"), room.scratch.fresh("tree"));
+    let tree = tree.to_str().expect("a plain path");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-e", "trace=clock_gettime,futex,pwritev2", "-o"]).arg(&log);
+    strace.arg(binary()).args(["run", "--discard", "--volume", &format!("data:{tree}"), "--"]);
+    strace.args(["sh", "-c", "cd \"$0\" && exec python3 -c \"$1\"", tree, SYNCS]);
+    strace.env("XDG_STATE_HOME", room.scratch.path().join("state"));
+    let outcome = run(&room.scratch, &room.work, strace);
+    assert_eq!(outcome.code(), 0, "{}", outcome.shown());
+    let calls = fs::read_to_string(&log).expect("the calls");
+    let of = |what: &str| calls.lines().filter(|line| line.contains(what)).count();
+    assert!(of("pwritev2(") >= 1000, "each of them writes");
+    assert!(of("clock_gettime(") < 500, "{} ask for the time", of("clock_gettime("));
+    // All sleepers of a word that only one process knows: threads that wait for another's write.
+    let woken = of("FUTEX_WAKE_PRIVATE, 2147483647");
+    assert!(woken < 500, "{woken} wake threads where none sleep");
+}

@@ -281,9 +281,20 @@ pub fn granted(kernel: &Kernel, tree: u32) -> u32 {
     kernel.session.region.load_in_order(words(kernel, tree).word(GRANTED)) as u32
 }
 
+/// Whether nobody else waits.
+fn is_lone(kernel: &Kernel, wish: Wish) -> bool {
+    let is_free =
+        |slot| kernel.session.region.load(self::slot(kernel, Wish { slot, ..wish })) == FREE;
+    (0..SLOTS_MAX).filter(|slot| *slot != wish.slot).all(is_free)
+}
+
 /// Sleeps until it may be there, at most `most_ns`; whether the time ran out.
 pub fn await_answer(kernel: &Kernel, wish: Wish, granted: u32, most_ns: u64) -> bool {
     let cell = words(kernel, wish.tree).word(GRANTED);
+    if is_lone(kernel, wish) {
+        // It need not ask for the time. Answers to others that come meanwhile wake it, too.
+        return kernel.session.sleep(cell, granted, most_ns);
+    }
     kernel.session.sleep_as(cell, 1 << wish.slot, granted, most_ns)
 }
 

@@ -120,6 +120,8 @@ pub struct Log<D> {
     epoch: u64,
     state: Mutex<State>,
     changed: Condvar,
+    /// Where frames are put together, by whoever commits.
+    frame: Mutex<Aligned>,
     /// One checkpoint at a time.
     checkpoint: Mutex<()>,
 }
@@ -128,11 +130,15 @@ pub struct Log<D> {
 struct State {
     /// The group that gathers.
     pending: Vec<u8>,
+    /// Room for the next one.
+    spare: Vec<u8>,
     pending_records: u64,
     /// First record of that group.
     next: Lsn,
     durable: Lsn,
     is_committing: bool,
+    /// Threads that wait for who writes.
+    waiting: u32,
     is_stopped: bool,
     /// Block that the next frame begins at, and the checksum of the last one.
     head: u64,
@@ -189,10 +195,12 @@ impl<D: Disk> Log<D> {
         settle(&disk, &map, uuid, &replayed).map_err(|_| Damage::unsettled(begin))?;
         let state = State {
             pending: Vec::new(),
+            spare: Vec::new(),
             pending_records: 0,
             next: replayed.end.lsn,
             durable: Lsn(replayed.end.lsn.0 - 1),
             is_committing: false,
+            waiting: 0,
             is_stopped: false,
             head: replayed.end.position,
             previous: replayed.end.previous,
@@ -201,7 +209,8 @@ impl<D: Disk> Log<D> {
             counts: Counts::default(),
         };
         let (changed, checkpoint) = (Condvar::new(), Mutex::new(()));
-        let log = Self { disk, map, uuid, epoch, state: Mutex::new(state), changed, checkpoint };
+        let (state, frame) = (Mutex::new(state), Mutex::new(Aligned::zeroed(BLOCK_BYTES)));
+        let log = Self { disk, map, uuid, epoch, state, changed, frame, checkpoint };
         Ok((log, replayed.notes))
     }
 
@@ -248,13 +257,17 @@ impl<D: Disk> Log<D> {
     /// Brings the log nearer to its end: writes the group that gathers, or waits for who writes.
     fn step<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if state.is_committing {
+            state.waiting += 1;
             let waited = self.changed.wait_timeout(state, LOOK);
-            return waited.unwrap_or_else(PoisonError::into_inner).0;
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
+            return state;
         }
-        let group = Group {
+        let spare = std::mem::take(&mut state.spare);
+        let mut group = Group {
             mark: state.mark(),
             records: std::mem::take(&mut state.pending_records),
-            payload: std::mem::take(&mut state.pending),
+            payload: std::mem::replace(&mut state.pending, spare),
         };
         state.is_committing = true;
         state.head += frame::blocks(group.payload.len());
@@ -278,7 +291,12 @@ impl<D: Disk> Log<D> {
             // Invariant 3.
             Err(_) => state.is_stopped = true,
         }
-        self.changed.notify_all();
+        group.payload.clear();
+        state.spare = group.payload;
+        // It costs a call of the host though nobody waits.
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
         state
     }
 
@@ -294,10 +312,14 @@ impl<D: Disk> Log<D> {
             count: group.records as u32,
             previous: mark.previous,
         };
-        let blocks = frame::blocks(group.payload.len());
-        let mut bytes = Aligned::zeroed(blocks as usize * BLOCK_BYTES);
-        let checksum = frame::encode(&head, &group.payload, &mut bytes);
-        let written = match put(&self.disk, &self.map, mark.position, &bytes) {
+        let length = frame::blocks(group.payload.len()) as usize * BLOCK_BYTES;
+        let mut room = self.frame.lock().unwrap_or_else(PoisonError::into_inner);
+        if room.len() < length {
+            *room = Aligned::zeroed(length);
+        }
+        let bytes = &mut room[..length];
+        let checksum = frame::encode(&head, &group.payload, bytes);
+        let written = match put(&self.disk, &self.map, mark.position, bytes) {
             Err(_) if planted(Mutant::FlushRetried) => self.disk.flush(),
             other => other,
         };

@@ -10,6 +10,8 @@
 
 /// Longest batch: it fits a record of the log.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Room for what one sync of a small write brings.
+const BATCH_BYTES_FIRST: usize = 8 << 10;
 /// Most bytes of a file in one change.
 pub const DATA_BYTES_MAX: usize = 256 << 10;
 /// Flag of a batch: it counts only with the one behind it.
@@ -117,6 +119,7 @@ impl Writer {
             self.full.push(batch);
         }
         if self.batch.is_empty() {
+            self.batch.reserve(BATCH_BYTES_FIRST);
             self.batch.push(0);
         }
         encode(change, &mut self.batch);
