@@ -178,12 +178,18 @@ fn an_attach_that_is_killed_at_any_time_leaves_nothing_that_detach_and_attach_ca
     if unable() {
         return;
     }
+    for way in ["ebpf", "cbpf"] {
+        killed_attaches(way);
+    }
+}
+
+fn killed_attaches(way: &str) {
     let server = Server::start();
     let place = server.place();
     for step in KILLS {
         let mut attach = Command::new(binary());
-        attach.args(["net", "attach", &place, "--wake-percent", "100"]).stderr(Stdio::null());
-        let mut attach = attach.spawn().expect("it starts");
+        attach.args(["net", "attach", &place, "--wake-percent", "100", "--way", way]);
+        let mut attach = attach.stderr(Stdio::null()).spawn().expect("it starts");
         sleep(KILL_STEP * step as u32);
         let _ = attach.kill();
         attach.wait().expect("its status");
@@ -191,11 +197,13 @@ fn an_attach_that_is_killed_at_any_time_leaves_nothing_that_detach_and_attach_ca
         // A balancer that was about to tell it ends when it notices.
         until("another steers", || {
             let _ = output(net(&["detach", &place]));
-            output(net(&["attach", &place, "--wake-percent", "100"])).status.success()
+            let attach = ["attach", &place, "--wake-percent", "100", "--way", way];
+            output(net(&attach)).status.success()
         });
-        assert!(all_same(&server.answers(20, |group| group % 2 == 0)));
+        assert!(all_same(&server.answers(20, |group| group % 2 == 0)), "{way}");
         done(&["detach", &place]);
-        assert!(!all_same(&server.answers(100, |group| group % 2 == 0)), "killed at {step}");
+        let answers = server.answers(100, |group| group % 2 == 0);
+        assert!(!all_same(&answers), "{way}, killed at {step}");
     }
 }
 
@@ -385,9 +393,10 @@ fn an_attach_and_a_detach_at_once_leave_one_state_that_both_see() {
         return;
     }
     let server = Server::start();
-    for _ in 0..12 {
-        let both = ["attach", "detach"].map(|verb| {
-            let mut husk = net(&[verb, &server.place()]);
+    for number in 0..12 {
+        let way = ["ebpf", "cbpf"][number % 2];
+        let both = [&["attach", "--way", way][..], &["detach"]].map(|verb| {
+            let mut husk = net(&[verb, &[&server.place()]].concat());
             husk.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("husk")
         });
         for mut one in both {

@@ -60,3 +60,32 @@ fn is_own(path: &Path) -> io::Result<()> {
 pub(super) fn file(place: &Place, kind: &str) -> PathBuf {
     directory().join(format!("{}.{kind}", place.key()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_directory_that_others_may_write_to_or_a_link_is_not_this_user_s_own() {
+        let base = std::env::temp_dir().join(format!("husk-net-test-{}", std::process::id()));
+        fs::create_dir_all(&base).unwrap();
+        let with = |mode| {
+            fs::set_permissions(&base, fs::Permissions::from_mode(mode)).unwrap();
+            is_own(&base).is_ok()
+        };
+        assert_eq!(
+            [0o700, 0o755, 0o775, 0o777, 0o1777].map(with),
+            [true, true, false, false, false]
+        );
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o700)).unwrap();
+        let link = base.join("link");
+        symlink(&base, &link).unwrap();
+        assert!(is_own(&link).is_err() && is_own(&base.join("none")).is_err());
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&base, Some(65_534), None).unwrap();
+            assert!(is_own(&base).is_err(), "another user's");
+        }
+        fs::remove_dir_all(&base).unwrap();
+    }
+}
