@@ -118,6 +118,16 @@ fn loops(kind: &str) {
     printed_of(kind, "loops", include_str!("sources/loops.c"), &parts);
 }
 
+/// Sides that sleep before nearly every byte.
+#[test]
+fn who_sleeps_in_sets_and_polls_is_woken_and_programs_do_not_meet_what_wakes_them() {
+    let parts =
+        ["turns", "numbers", "many", "children", "threads", "several", "times", "ends", "kills"];
+    for kind in ["tcp", "pair", "named"] {
+        printed_of(kind, "bells", connected!("bells.c"), &parts);
+    }
+}
+
 #[test]
 fn event_loops_on_socket_pairs_are_told_what_linux_tells() {
     loops("pair");

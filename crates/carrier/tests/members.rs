@@ -1,5 +1,5 @@
 //! A set that goes to sleep beside a writer of one of its rings is woken, in every order of their
-//! steps.
+//! steps; so is who polls one.
 //!
 //! ```text
 //!   main thread:  collect, sleep │ write, tell    ─ point 1 ─ ... ─ point n
@@ -21,7 +21,7 @@ use husk_abi::nr;
 use husk_carrier::Direct;
 use husk_client::{Buffers, Call, Client, Memory, Verdict};
 use husk_proto::descriptor::Shown;
-use husk_proto::epoll::{EVENT_BYTES, Epolls, Member, Set, Sleep, TAG};
+use husk_proto::epoll::{EVENT_BYTES, Epolls, Member, Set, Sleep, Sleeper, TAG};
 use husk_proto::fs::Span;
 use husk_proto::image::Cover;
 use husk_proto::pipe::{Flow, Pipe, Pipes};
@@ -34,6 +34,9 @@ use support::{LAYOUT, clock, image, program, tid};
 const POINTS_MAX: u64 = 200;
 /// Turns of one call.
 const PATIENCE: u32 = 50;
+
+/// A bell's word.
+const BELL: u64 = 1 << 42 | 256 << 22 | 3;
 
 /// What the set tells with events of the lane.
 const DATA: u64 = 5;
@@ -133,6 +136,16 @@ fn sleep(side: &mut Side) {
     panic!("it neither sleeps nor finds anything");
 }
 
+/// `poll` as the client makes it, up to the host's call.
+fn poll(side: &mut Side) {
+    assert!(side.direct.lane_poll(side.lane, BELL));
+    if side.direct.pipe_waiting(side.lane) == 0 {
+        return ASLEEP.store(true, Ordering::SeqCst);
+    }
+    side.direct.lane_unpoll(side.lane, BELL);
+}
+
+/// With a mask of 0 the socket is in no set.
 fn stage(boss: &mut Direct, mask: i32) -> (Side, Side) {
     let mut fds = [0i32; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
@@ -151,7 +164,13 @@ fn stage(boss: &mut Direct, mask: i32) -> (Side, Side) {
     assert_eq!(direct.epoll_lock(set), Ok(()));
     direct.epoll_set_number(set, epoll as u32);
     let member = Member { lane, fd: fds[0] as u32, mask: mask as u32, data: DATA };
-    assert!(direct.epoll_put_member(set, &member));
+    if mask != 0 {
+        assert!(direct.epoll_put_member(set, &member));
+    } else {
+        // It is known to be polled from now on.
+        assert!(direct.lane_poll(lane, BELL));
+        direct.lane_unpoll(lane, BELL);
+    }
     direct.epoll_unlock(set);
     let process = direct.current();
     let parent = std::os::unix::process::parent_id();
@@ -174,14 +193,20 @@ fn end(mut side: Side) {
 
 /// `deed` of one thread, with `acts` of the other at its `point`; `None`: there is no such point.
 fn play(boss: &mut Direct, deed: fn(&mut Side), acts: fn(&mut Side), point: u64) -> Option<bool> {
-    let (mut main, mut other) = stage(boss, libc::EPOLLIN);
+    let polls = [deed, acts].iter().any(|&act| std::ptr::fn_addr_eq(act, poll as fn(&mut Side)));
+    let (mut main, mut other) = stage(boss, if polls { 0 } else { libc::EPOLLIN });
     for _ in 0..20 {
         write(&mut main);
         read(&mut main);
     }
-    sleep(&mut main);
+    if polls {
+        poll(&mut main)
+    } else {
+        sleep(&mut main)
+    }
     assert!(ASLEEP.swap(false, Ordering::SeqCst), "the ring is empty");
     main.direct.epoll_wake(main.set);
+    main.direct.lane_unpoll(main.lane, BELL);
     WOKEN.store(false, Ordering::SeqCst);
     other.direct.epoll_wake(other.set);
     *STAGE.lock().expect("sane") = Some((other, acts));
@@ -199,8 +224,12 @@ fn play(boss: &mut Direct, deed: fn(&mut Side), acts: fn(&mut Side), point: u64)
 }
 
 fn lost(boss: &mut Direct) -> Option<String> {
-    let plays: [(&str, fn(&mut Side), fn(&mut Side)); 2] =
-        [("a write beside a sleeper", sleep, write), ("a sleep beside a writer", write, sleep)];
+    let plays: [(&str, fn(&mut Side), fn(&mut Side)); 4] = [
+        ("a write beside a sleeper", sleep, write),
+        ("a sleep beside a writer", write, sleep),
+        ("a write beside a poll", poll, write),
+        ("a poll beside a writer", write, poll),
+    ];
     for (name, deed, acts) in plays {
         for point in 1..POINTS_MAX {
             match play(boss, deed, acts, point) {
@@ -251,13 +280,50 @@ fn killed_beside_a_sleeper(boss: &mut Direct) -> u32 {
         let in_ring = main.direct.pipe_waiting(lane) > 0;
         assert_eq!(found.len(), usize::from(in_ring), "point {point}");
         if in_ring {
-            assert_eq!((found[0].pid, found[0].fd), (std::process::id(), main.epoll as u32));
+            let own = (std::process::id(), main.epoll as u32);
+            assert!(matches!(found[0], Sleeper::Set { pid, fd, .. } if (pid, fd) == own));
         }
         windows += u32::from(killed && in_ring);
         main.direct.epoll_wake(main.set);
         boss.each_beside_bytes(&mut |sleeper| panic!("awake: {sleeper:?}"));
         // The dead one's lock would be taken over; this one lives.
         assert!(other.direct.pipe_put(lane, 1, true, &mut put).is_ok());
+        drop(other);
+        end(main);
+        if !killed {
+            break;
+        }
+    }
+    windows
+}
+
+/// The same beside who polls.
+fn killed_beside_a_poll(boss: &mut Direct) -> u32 {
+    let mut windows = 0;
+    for point in 1..POINTS_MAX {
+        let (mut main, mut other) = stage(boss, 0);
+        for _ in 0..20 {
+            write(&mut main);
+            read(&mut main);
+        }
+        poll(&mut main);
+        assert!(ASLEEP.swap(false, Ordering::SeqCst), "the ring is empty");
+        WOKEN.store(false, Ordering::SeqCst);
+        kill::arm(point, die);
+        let deed = std::panic::AssertUnwindSafe(|| write(&mut other));
+        let killed = std::panic::catch_unwind(deed).is_err();
+        kill::arm(0, die);
+        let mut found = Vec::new();
+        boss.each_beside_bytes(&mut |sleeper| found.push(sleeper));
+        let asleep = main.direct.lane_polled(main.lane) != 0;
+        let beside = asleep && main.direct.pipe_waiting(main.lane) > 0;
+        let wanted = Sleeper::Poll { bell: BELL, lane: main.lane };
+        assert_eq!(found, if beside { vec![wanted] } else { vec![] }, "point {point}");
+        assert!(killed || WOKEN.swap(false, Ordering::SeqCst), "point {point}: who writes rings");
+        windows += u32::from(killed && beside);
+        main.direct.lane_unpoll(main.lane, BELL);
+        // The dead one's lock would be taken over; this one lives.
+        write(&mut other);
         drop(other);
         end(main);
         if !killed {
@@ -330,7 +396,7 @@ fn come_beside_an_event_of_the_host(boss: &mut Direct) {
 fn nobody_sleeps_beside_bytes_of_a_ring() {
     let (mut boss, _) = image(LAYOUT, Cover::Memory);
     assert_eq!(lost(&mut boss), None);
-    for bug in [71, 72] {
+    for bug in [71, 72, 73] {
         kill::mutate(bug);
         let found = lost(&mut boss);
         kill::mutate(0);
@@ -341,8 +407,8 @@ fn nobody_sleeps_beside_bytes_of_a_ring() {
             eprintln!("{info}");
         }
     }));
-    let windows = killed_beside_a_sleeper(&mut boss);
+    let windows = [killed_beside_a_sleeper(&mut boss), killed_beside_a_poll(&mut boss)];
     drop(std::panic::take_hook());
-    assert!(windows >= 2, "{windows}");
+    assert!(windows[0] >= 2 && windows[1] >= 1, "{windows:?}");
     come_beside_an_event_of_the_host(&mut boss);
 }

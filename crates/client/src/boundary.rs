@@ -69,6 +69,11 @@ pub struct After {
 }
 
 impl After {
+    /// Whether it waits in an epoll set; the last argument is for how long then.
+    pub const fn is_of_set(&self) -> bool {
+        self.reason == crate::reason::MEMBERS_WAITED
+    }
+
     /// First and last of the reasons that [`is_of_pipe`](After::is_of_pipe) knows.
     pub const OF_PIPE: [u32; 2] = [crate::reason::PIPE_READ, crate::reason::PIPE_WRITE];
 
@@ -100,6 +105,9 @@ pub struct Mapping {
     /// only.
     pub may_write: bool,
 }
+
+/// What `Client::after` gives where the call is to begin again. No call of the host's ends so.
+pub const AGAIN: i64 = i64::MIN;
 
 /// Application memory. Every access may fault: `EFAULT`, never a crash.
 pub trait Memory {

@@ -44,11 +44,12 @@ mod reason;
 mod scratch;
 mod socket;
 
-pub use boundary::{After, Call, Host, Mapping, Memory, Verdict};
+pub use boundary::{AGAIN, After, Call, Host, Mapping, Memory, Verdict};
 pub use call::fast_path::{GLANCED, Seen};
 pub use call::table::{CALLS, Entry, Support, wants};
 pub use memory::exec::{ExecTarget, Program};
 pub use path::outside_cache::Shortcut;
+pub use ready::bells;
 pub use scratch::Buffers;
 
 use buffers::Identity;
@@ -59,6 +60,7 @@ use husk_proto::{Errno, Services};
 use identity::Judging;
 use overlay::Lower;
 use path::Paths;
+use ready::members::Waits;
 use socket::Streams;
 
 /// How a handler ends.
@@ -89,6 +91,7 @@ pub struct Client<S, H, M> {
     pub(crate) paths: Paths,
     pub(crate) lower: Lower,
     pub(crate) streams: Streams,
+    pub(crate) waits: Waits,
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -107,6 +110,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             paths: Paths::default(),
             lower: Lower::default(),
             streams: Streams::default(),
+            waits: Waits::default(),
         }
     }
 

@@ -83,6 +83,9 @@ pub(crate) const MEMBERS_WAITED: u32 = 33;
 pub(crate) const TCP_CONNECTED: u32 = 34;
 /// The result is an eventfd (argument 2: its count, 3: its flags).
 pub(crate) const EVENTFD: u32 = 35;
+/// A poll of sockets with rings, woken by a bell (argument 0: the list for the host, the bell last;
+/// 4: the program's list; 5: waits that have begun again).
+pub(crate) const POLLED: u32 = 36;
 
 /// The reason for a call whose result is a descriptor.
 pub(crate) const fn opened(close_on_exec: bool) -> u32 {

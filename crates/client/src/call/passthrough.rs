@@ -24,7 +24,7 @@ use crate::reason::{
     ACCEPTED, ACCEPTED_CLOSE_ON_EXEC, ASK, BELOW, BELOW_CLOSE_ON_EXEC, CARRIED, CLOSE_ON_EXEC,
     CONNECTED, DIRECTORY, DUPLICATE, EPOLL, EVENTFD, FIFO, IDENTITY, LIMIT, MEMBERS_WAITED,
     MESSAGE, MESSAGES, NAMED, NAMED_MESSAGE, OPENED, OPENED_CLOSE_ON_EXEC, PAIR, PIPE_READ,
-    PIPE_WRITE, REST, SENDER, SOCKET, SOCKET_PAIR, STRANGER, TCP_CONNECTED, WATCH, WATCHER,
+    PIPE_WRITE, POLLED, REST, SENDER, SOCKET, SOCKET_PAIR, STRANGER, TCP_CONNECTED, WATCH, WATCHER,
     WATCHING, then,
 };
 use crate::socket::messages::{
@@ -64,6 +64,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 REST => after.args[4] as i64 + result.max(0),
                 TCP_CONNECTED => self.tcp_connected(after, result),
                 MEMBERS_WAITED => self.members_waited(after, result),
+                POLLED => self.polled_by_bell(after, result),
                 WATCHING => {
                     self.unwatch(&after.args);
                     result
@@ -147,6 +148,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         match after.reason {
             PIPE_READ | PIPE_WRITE => crate::pipe::with_done(after, result),
             WATCHING => result,
+            POLLED => self.polled_here(after, result),
             _ => self.note_passed(after, result),
         }
     }

@@ -88,6 +88,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         step: impl FnMut(&mut Self, u32) -> Result<u32>,
     ) -> Result<u32> {
         let new = self.with_limit(step)?;
+        self.make_way(new)?;
         if self.is_kept(new) { self.past_kept(new) } else { Ok(new) }
     }
 
@@ -127,6 +128,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Closes what one look does not show to be Husk's.
     #[inline(never)]
     fn close_other(&mut self, fd: u32) -> Answer {
+        if self.is_bell(fd) {
+            return Err(Errno::EBADF);
+        }
         if self.try_host_closed(fd) {
             return Ok(Verdict::Pass);
         }
@@ -169,7 +173,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.close_noted(first, last, flags & RANGE_CLOEXEC != 0)?;
         let mut start = first;
-        let mut kept = self.host.kept_fds();
+        let mut kept = self.bells();
+        let own = self.host.kept_fds();
+        kept[..own.len()].copy_from_slice(&own);
         kept.sort_unstable();
         for fd in kept.into_iter().filter(|&fd| fd != u32::MAX) {
             if (start..=last).contains(&fd) {
@@ -232,7 +238,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn duplicate_from(&mut self, c: &Call, minimum: usize, close_on_exec: bool) -> Answer {
         let (fd, files) = (c.args[0] as u32, self.services.files());
         if !self.is_husks(fd) {
-            return if self.is_kept(fd) {
+            return if self.is_kept(fd) || self.is_bell(fd) {
                 Err(Errno::EBADF)
             } else {
                 reason::then(c, reason::DUPLICATE)
@@ -257,7 +263,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let files = self.services.files();
             return match self.services.slot(files, fd) {
                 Slot::Husk(_) => value(u64::from(fd)),
-                _ if self.is_kept(fd) => Err(Errno::EBADF),
+                _ if self.is_kept(fd) || self.is_bell(fd) => Err(Errno::EBADF),
                 _ => Ok(Verdict::Pass),
             };
         }
@@ -276,9 +282,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn duplicate_to(&mut self, c: &Call, close_on_exec: bool) -> Answer {
         let (fd, target) = (c.args[0] as u32, c.args[1] as u32);
         let files = self.services.files();
-        if self.is_kept(fd) || self.is_kept(target) {
+        if self.is_kept(fd) || self.is_kept(target) || self.is_bell(fd) {
             return Err(Errno::EBADF);
         }
+        self.make_way(target)?;
         match self.services.slot(files, fd) {
             Slot::Husk(_) => self.husk_onto(fd, target, close_on_exec),
             Slot::Host(_) | Slot::Free => self.host_onto(c, close_on_exec),
@@ -460,7 +467,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.fcntl_husk(c, description);
         }
         match self.services.slot(files, fd) {
-            _ if self.is_kept(fd) => Err(Errno::EBADF),
+            _ if self.is_kept(fd) || self.is_bell(fd) => Err(Errno::EBADF),
             Slot::Host(Some(_)) if is_lock(command) => self.record_lock(c, command),
             Slot::Host(None) if matches!(command, F_SETLK | F_SETLKW) => {
                 self.forgo_spares();

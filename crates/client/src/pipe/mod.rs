@@ -284,15 +284,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Err(Errno::EIO)
     }
 
-    /// The sleep of the set that waits for what is about to be written; 0: none. The ring is left
-    /// then, for the host is to wake it.
+    /// The sleep of the set that waits for what is about to be written; 0: none. Where it has no
+    /// bell that can be rung the ring is left then, for the host is to wake it.
     #[inline(always)]
     fn sleeping_reader(&mut self, end: End) -> u64 {
         if !end.writes {
             return 0;
         }
         let sleep = self.services.lane_asleep(end.pipe);
-        if sleep != 0 {
+        if (sleep != 0 && !self.can_ring_set(end.pipe)) || !self.can_ring_poll(end.pipe) {
             self.services.pipe_leave(end.pipe);
         }
         sleep

@@ -28,6 +28,8 @@ const NAP_NS: u64 = 1_000_000;
 const PLAIN_KINDS: [u32; 2] = [0x54, 0x89];
 /// How the host shows a count.
 const COUNT_LINE: &[u8] = b"eventfd-count:";
+/// How it names an eventfd.
+const ID_LINE: &[u8] = b"eventfd-id:";
 
 /// Whether this process has no eventfd whose count is the image's; at first it may have inherited
 /// some.
@@ -168,16 +170,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The count that the host has.
-    #[cold]
     fn counted_by_host(&self, fd: usize) -> u64 {
+        self.shown_by_host(fd, shown_count).unwrap_or(0)
+    }
+
+    /// What the host shows of an eventfd.
+    #[cold]
+    pub(crate) fn shown_by_host(&self, fd: usize, find: fn(&[u8]) -> Option<u64>) -> Option<u64> {
         let path = husk_abi::proc::descriptor_facts(fd as u32);
         let path = core::hint::black_box(&path);
-        let Ok(facts) = self.host_open(path.as_ptr() as usize, O_CLOEXEC) else { return 0 };
+        let facts = self.host_open(path.as_ptr() as usize, O_CLOEXEC).ok()?;
         let mut text = [0u8; 512];
         let got = self.host_read(facts, text.as_mut_ptr() as usize, text.len(), 0);
         self.host_close(facts as u32);
-        let text = &core::hint::black_box(text)[..got.unwrap_or(0)];
-        shown_count(text).unwrap_or(0)
+        find(&core::hint::black_box(text)[..got.unwrap_or(0)])
     }
 
     /// A further number of what `kept` stands beside.
@@ -205,19 +211,30 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
 /// The count in what the host says of a descriptor: hexadecimal.
 fn shown_count(text: &[u8]) -> Option<u64> {
-    let at = text.windows(COUNT_LINE.len()).position(|part| part == COUNT_LINE)?;
-    let line = text[at + COUNT_LINE.len()..].split(|&byte| byte == b'\n').next()?;
-    u64::from_str_radix(core::str::from_utf8(line).ok()?.trim(), 16).ok()
+    u64::from_str_radix(line_of(text, COUNT_LINE)?, 16).ok()
+}
+
+/// Which eventfd of the host it is: decimal.
+pub(crate) fn shown_id(text: &[u8]) -> Option<u64> {
+    line_of(text, ID_LINE)?.parse().ok()
+}
+
+fn line_of<'a>(text: &'a [u8], head: &[u8]) -> Option<&'a str> {
+    let at = text.windows(head.len()).position(|part| part == head)?;
+    let line = text[at + head.len()..].split(|&byte| byte == b'\n').next()?;
+    Some(core::str::from_utf8(line).ok()?.trim())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::shown_count;
+    use super::{shown_count, shown_id};
 
     #[test]
     fn a_count_is_read_from_what_the_host_shows() {
         let shown = b"pos:\t0\nflags:\t02\neventfd-count:               1f\neventfd-id: 3\n";
         assert_eq!(shown_count(shown), Some(31));
         assert_eq!(shown_count(b"pos:\t0\n"), None);
+        assert_eq!(shown_id(shown), Some(3));
+        assert_eq!(shown_id(b"eventfd-id: x\n"), None);
     }
 }

@@ -21,7 +21,7 @@ use crate::pipe::ROUNDS_MAX;
 use crate::ready::epoll::has_room;
 use crate::reason;
 use crate::socket::ring_drain::To;
-use crate::{After, Answer, Call, Client, Host, Memory, Verdict, value};
+use crate::{AGAIN, After, Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, POLLERR, POLLHUP, POLLIN, POLLRDHUP,
@@ -29,6 +29,7 @@ use husk_abi::sys::general::{
 use husk_proto::epoll::{EVENT_BYTES, Member, Set, Sleep, TAG};
 use husk_proto::fs::Span;
 use husk_proto::pipe::{End, PIPE_NUMBERS, Pipe, Withdrawal};
+use husk_proto::process::Process;
 use husk_proto::{Errno, Result, Services};
 
 /// A program that gives data like that of a member (`TAG`) has a set of the host's.
@@ -46,6 +47,22 @@ const ONCE: usize = 256;
 /// Looks at a sleeper that has been told, 50 us each.
 const WAKING_LOOKS: u32 = 10_000;
 const WAKING_NAP_NS: u64 = 50_000;
+
+/// A thread's waits.
+#[derive(Default)]
+pub(crate) struct Waits {
+    /// How often the one that has just ended is to begin again.
+    pub again: u32,
+    /// When it began for the first time.
+    pub began_ns: i64,
+    /// The bell that wakes this thread in `poll`, and the process that made it.
+    pub bell: Option<(u64, Process)>,
+    /// Polls for which it would have been of use.
+    pub polls: u32,
+}
+
+/// Waits that begin again in a row, before one ends as after a stop and a continuation.
+pub(crate) const AGAIN_MAX: u32 = 100;
 
 /// The events of one answer, as they lie at `address`, and whose they are.
 struct Told {
@@ -290,12 +307,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(Verdict::Pass);
         }
         let room = (most as i32 as usize).min(ONCE);
+        let again = core::mem::take(&mut self.waits.again);
+        let left = self.time_left(c, again > 0);
         self.await_sleeper(set);
         for _ in 0..ROUNDS_MAX {
             let mut told = Told { address, room, count: 0, numbers: [NOBODY; ONCE] };
             let more = self.collect(set, &mut told)?;
             let last = told.count == 0 && !waits;
-            if told.count < room && (last || more || self.services.epoll_is_host_due(set)) {
+            // Who sleeps next is told by the host then.
+            let sleeps = told.count == 0 && waits && !more && !self.services.epoll_looks_on(set);
+            let due = last || more || self.services.epoll_is_host_due(set);
+            if told.count < room && due && !sleeps {
                 self.settle_set(set, !last);
                 self.ask_host(fd, set, &mut told)?;
             }
@@ -306,6 +328,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 continue;
             }
             self.settle_set(set, false);
+            self.need_bell(set, fd);
             let asleep = self.services.epoll_sleep(set);
             if asleep == Sleep::Ready {
                 continue;
@@ -313,16 +336,32 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if asleep == Sleep::Many {
                 self.set_to_host(set);
             }
-            let args = [fd, address, room, set.0 as usize, usize::from(asleep == Sleep::Asleep), 0];
+            let slept = usize::from(asleep == Sleep::Asleep);
+            let args = [again as usize, address, room, set.0 as usize, slept, left];
             let after = After { number: c.number, args, reason: reason::MEMBERS_WAITED };
             return Ok(Verdict::PassThen(after));
         }
         value(0)
     }
 
+    /// For how long the host is to wait: less, if the wait has begun already.
+    fn time_left(&mut self, c: &Call, began: bool) -> usize {
+        let whole = c.args[3] as i32;
+        if c.number == nr::epoll_pwait2 || whole <= 0 {
+            return c.args[3];
+        }
+        let now = self.host.now_ns();
+        if !began {
+            self.waits.began_ns = now;
+            return c.args[3];
+        }
+        let gone = now.saturating_sub(self.waits.began_ns).max(0) / 1_000_000;
+        i64::from(whole).saturating_sub(gone).max(0) as usize
+    }
+
     /// The host has waited in a set with members.
     pub(crate) fn members_waited(&mut self, after: &After, result: i64) -> i64 {
-        let [_, address, room, set, slept, _] = after.args;
+        let [again, address, room, set, slept, _] = after.args;
         let set = Set(set as u32);
         if slept != 0 {
             self.services.epoll_wake(set);
@@ -343,8 +382,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let _ = self.collect(set, &mut told);
         if told.count == 0 && result > 0 {
-            // What it told of has gone from the set: as after a stop and a continuation.
-            return Errno::EINTR.as_return();
+            // A bell for what has been told already, or it has gone from the set.
+            if again >= AGAIN_MAX as usize {
+                return Errno::EINTR.as_return();
+            }
+            self.waits.again = again as u32 + 1;
+            return AGAIN;
         }
         told.count as i64
     }
@@ -398,7 +441,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return;
         };
         if number >= PIPE_NUMBERS {
-            return; // The supervisor's bell.
+            return; // A bell.
         }
         let Some((member, on)) = self.services.epoll_member(set, number) else { return };
         let events = get32(bytes, 0);
@@ -443,6 +486,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return;
         }
         self.set_to_host(set);
+        self.remove_bell(set, fd);
         for number in 0..PIPE_NUMBERS {
             let Some((member, true)) = self.services.epoll_member(set, number) else { continue };
             let same = |end: End| end.pipe == member.lane;
@@ -465,11 +509,20 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// The set of a lane's reader went to sleep meanwhile: what is in the ring goes to the host.
+    /// A lane's reader sleeps, in its set or in `poll`: its bell is rung; where that cannot be,
+    /// what is in the ring goes to the host.
     #[cold]
     fn rouse(&mut self, fd: usize, lane: Pipe) {
+        let polled = self.services.lane_polled(lane);
+        if polled != 0 {
+            // It stays: who sleeps takes it away, and may sleep again by now.
+            if !self.ring_bell(polled) {
+                let _ = self.withdraw_lane(lane, To::Set);
+            }
+            return;
+        }
         let sleep = self.services.lane_asleep(lane);
-        if sleep != 0 && self.give_ring(fd, lane) {
+        if sleep != 0 && (self.ring_set(lane) || self.give_ring(fd, lane)) {
             self.say_told(lane, sleep);
         } else {
             // Somebody else has changed the way meanwhile, or has read it.

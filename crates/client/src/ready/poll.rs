@@ -10,6 +10,7 @@
 use crate::buffers::BOUNCE_BYTES;
 use crate::layout::{get16, get32, put};
 use crate::pipe::watched::{Watched, asleep};
+use crate::ready::poll_bell::Rest;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{O_PATH, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM};
@@ -17,7 +18,7 @@ use husk_proto::pipe::Flow;
 use husk_proto::{Errno, Result, Services};
 
 /// Bytes of `struct pollfd`.
-const POLLFD_BYTES: usize = 8;
+pub(crate) const POLLFD_BYTES: usize = 8;
 /// Entries handled at once.
 const BATCH: usize = BOUNCE_BYTES / POLLFD_BYTES;
 /// Bytes of one set in `select`.
@@ -25,7 +26,7 @@ const SET_BYTES: usize = 1024;
 /// Numbers in a set as libraries make it.
 const SET_NUMBERS: u32 = 1024;
 /// What a read end with bytes is ready for.
-const READABLE: u16 = (POLLIN | POLLRDNORM) as u16;
+pub(crate) const READABLE: u16 = (POLLIN | POLLRDNORM) as u16;
 /// What a file is ready for.
 const READY: u16 = (POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM) as u16;
 
@@ -77,9 +78,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.with_limit(|_, limit| fits(limit).then_some(()).ok_or(Errno::EMFILE))
                 .map_err(|_| Errno::EINVAL)?;
         }
+        let again = core::mem::take(&mut self.waits.again);
         for _ in 0..ROUNDS_MAX {
             let mut waits = self.poll_waits(c);
             let outlook = self.polls_husk(address, count);
+            if waits && matches!(outlook, Outlook::Quiet) {
+                match self.poll_by_bell(c, count, again) {
+                    Rest::Sleeps(verdict) => return Ok(verdict),
+                    Rest::Bytes => continue,
+                    Rest::Otherwise => {}
+                }
+            }
             let watch = |client: &mut Self| Ok(client.watch_polled(address, count));
             if let Some(verdict) = self.left_to_host(c, outlook, &mut waits, watch)? {
                 return Ok(verdict);
@@ -212,7 +221,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Descriptor and events of an entry.
-    fn polled(&self, address: usize, index: usize) -> Option<(u32, u16)> {
+    pub(crate) fn polled(&self, address: usize, index: usize) -> Option<(u32, u16)> {
         let mut entry = [0u8; POLLFD_BYTES];
         self.memory.read(address + index * POLLFD_BYTES, &mut entry).ok()?;
         Some((get32(&entry, 0), get16(&entry, 4)))
@@ -262,11 +271,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             let entry = &mut self.buffers.bounce[at..at + POLLFD_BYTES];
             let (asked, host) = (get16(entry, 4), get16(entry, 6));
-            let here = if here == 0 && asked & READABLE != 0 && self.waiting_here(fd as usize) > 0 {
-                READABLE
-            } else {
-                here
-            };
+            let reads = here == 0 && asked & READABLE != 0;
+            if reads && host == 0 {
+                self.note_quiet(fd as usize);
+            }
+            let here = if reads && self.waiting_here(fd as usize) > 0 { READABLE } else { here };
             let entry = &mut self.buffers.bounce[at..at + POLLFD_BYTES];
             if asked & here != 0 {
                 put(entry, 6, (host | asked & here).to_le_bytes());

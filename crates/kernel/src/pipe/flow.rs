@@ -63,8 +63,8 @@ pub fn take(kernel: &Kernel, pipe: Pipe, length: usize, copy: Copy<'_>) -> Resul
 }
 
 fn take_from_host(ring: &pipes::Pipe, me: Holder) -> Option<Flow> {
-    // In a set it climbs when the host's call is over (`landed`).
-    let due = ring.hook().is_none() && ring.is_due();
+    // In a set, or polled, it climbs when the host's call is over (`landed`).
+    let due = ring.hook().is_none() && !ring.is_polled() && ring.is_due();
     if due && ring.try_lock(Lock::Readers, me) {
         if ring.try_lock(Lock::Writers, me) {
             match ring.climb() {
@@ -86,7 +86,7 @@ fn spans(first: (usize, u64), bytes: u64, ring: &pipes::Pipe) -> [Span; 2] {
 }
 
 /// Bytes in the ring, the readers' lock taken; or how it goes on without. `stays`: where that would
-/// be at the host, and the socket is in a set, the caller decides.
+/// be at the host, and the socket is in a set or polled, the caller decides.
 #[inline(always)]
 fn reach(
     ring: &pipes::Pipe,
@@ -105,7 +105,7 @@ fn reach(
         }
     };
     if there == 0 && mode == Some(Mode::Ring) {
-        if stays && ring.hook().is_some() {
+        if stays && (ring.hook().is_some() || ring.is_polled()) {
             ring.unlock(Lock::Readers);
             return Err(Some(Flow::Dry));
         }
@@ -429,7 +429,7 @@ pub fn landed(kernel: &Kernel, pipe: Pipe, writes: bool, bytes: u64) {
         }
         ring.land(writes, bytes);
         // Without bytes it may have been an end.
-        if !writes && bytes > 0 && ring.hook().is_some() {
+        if !writes && bytes > 0 && (ring.hook().is_some() || ring.is_polled()) {
             ring.climb_if_even(holder(kernel));
         }
     }

@@ -3,6 +3,7 @@
 
 use husk_abi::sys::general::{POLLIN, POLLRDHUP};
 use husk_proto::pipe::Pipe;
+use husk_region::observe::kill;
 use husk_region::rings::pipes::{self, Mode};
 
 use crate::pipe::{NAMES, ring_of};
@@ -16,7 +17,26 @@ const EDGES: u32 = 1 << 31;
 #[inline(always)]
 pub fn tell(lane: Pipe) -> bool {
     let Ok(ring) = ring_of(lane) else { return false };
-    ring.told_of_bytes().is_some_and(|set| set.tell(NAMES.number(lane.0) as usize))
+    let set = ring.told_of_bytes().is_some_and(|set| set.tell(NAMES.number(lane.0) as usize));
+    set || ring.polled() != 0 && kill::mutant() != 73
+}
+
+/// `Pipes::lane_poll`.
+pub fn poll(lane: Pipe, bell: u64) -> bool {
+    let ring = ring_of(lane).ok().filter(|ring| ring.mode().is_some() && ring.hook().is_none());
+    ring.is_some_and(|ring| ring.poll(bell))
+}
+
+/// `Pipes::lane_unpoll`.
+pub fn unpoll(lane: Pipe, bell: u64) {
+    if let Ok(ring) = ring_of(lane) {
+        ring.unpoll(bell);
+    }
+}
+
+/// `Pipes::lane_polled`.
+pub fn polled(lane: Pipe) -> u64 {
+    ring_of(lane).map_or(0, |ring| ring.polled())
 }
 
 /// `Pipes::lane_asleep`.
@@ -29,6 +49,12 @@ pub fn asleep(lane: Pipe) -> u64 {
     }
 }
 
+/// `Pipes::lane_bell`.
+pub fn bell(lane: Pipe) -> u64 {
+    let set = ring_of(lane).ok().and_then(|ring| ring.teller());
+    set.map_or(0, |set| set.bell())
+}
+
 /// `Pipes::lane_told`.
 pub fn told(lane: Pipe, sleep: u64) -> bool {
     let set = ring_of(lane).ok().and_then(|ring| ring.teller());
@@ -38,7 +64,7 @@ pub fn told(lane: Pipe, sleep: u64) -> bool {
 /// `Pipes::lane_host_is_quiet`.
 pub fn host_is_quiet(lane: Pipe) -> bool {
     let Ok(ring) = ring_of(lane) else { return false };
-    let Some(set) = ring.hook() else { return false };
+    let Some(set) = ring.hook() else { return ring.is_polled() && ring.is_quiet(TRUST_TICKS) };
     let asked = set.registered(NAMES.number(lane.0) as usize).unwrap_or(0);
     let edges = asked & EDGES != 0;
     asked & (POLLIN | POLLRDHUP) != 0 && set.is_quiet(&ring, TRUST_TICKS, edges)
@@ -49,6 +75,7 @@ pub fn host_told(lane: Pipe, told: bool) {
     let Ok(ring) = ring_of(lane) else { return };
     match ring.hook() {
         Some(set) if told => set.polled_of(&ring),
+        None if !told => ring.set_quiet(),
         _ => ring.settle_told(),
     }
 }

@@ -23,6 +23,8 @@ use crate::pipe::{NAMES, holder, ring_of};
 
 const READS: u32 = POLLIN | POLLRDNORM;
 const WRITES: u32 = POLLOUT | POLLWRNORM;
+/// Sleeps after which a set gets a bell.
+const SLEEPS_BEFORE_BELL: u64 = 16;
 /// `EPOLLET`.
 const EDGES: u32 = 1 << 31;
 
@@ -231,6 +233,11 @@ pub fn polled(set: Set) {
     }
 }
 
+/// `Epolls::epoll_looks_on`.
+pub fn looks_on(set: Set) -> bool {
+    of(set).is_some_and(|members| members.looks_on())
+}
+
 /// `Epolls::epoll_look_on`.
 pub fn look_on(set: Set) -> bool {
     of(set).is_some_and(|members| members.look_on())
@@ -249,6 +256,24 @@ pub fn sleep(kernel: &Kernel, set: Set) -> Sleep {
 pub fn wake(kernel: &Kernel, set: Set) {
     if let Some(members) = of(set) {
         members.wake(holder(kernel));
+    }
+}
+
+/// `Epolls::epoll_lacks_bell`.
+pub fn lacks_bell(set: Set) -> bool {
+    let lacks = |members: &Members| members.bell() == 0 && !members.is_hosts();
+    of(set).is_some_and(|members| lacks(&members) && members.sleeps() >= SLEEPS_BEFORE_BELL)
+}
+
+/// `Epolls::epoll_bell`.
+pub fn bell(set: Set) -> u64 {
+    of(set).map_or(0, |members| members.bell())
+}
+
+/// `Epolls::epoll_set_bell`.
+pub fn set_bell(set: Set, bell: u64) {
+    if let Some(members) = of(set) {
+        members.set_bell(bell);
     }
 }
 
@@ -274,8 +299,8 @@ pub fn is_waking(kernel: &Kernel, set: Set) -> bool {
     of(set).is_some_and(|members| members.is_waking(holder(kernel)))
 }
 
-/// Shows who sleeps in a set beside bytes of a ring: for a moment, or because a writer died between
-/// its bytes and the wake-up.
+/// Shows who sleeps in a set, or in `poll`, beside bytes of a ring: for a moment, or because a
+/// writer died between its bytes and the wake-up.
 pub fn each_beside_bytes(kernel: &Kernel, show: &mut dyn FnMut(Sleeper)) {
     let region = &kernel.session.region;
     for number in super::epoll::NAMES.used(region) {
@@ -284,7 +309,15 @@ pub fn each_beside_bytes(kernel: &Kernel, show: &mut dyn FnMut(Sleeper)) {
         if let Some((pid, sleep)) = members.sleeper()
             && (0..members.end_of_numbers()).any(|lane| has_bytes(set, &members, lane))
         {
-            show(Sleeper { pid, fd: members.number(), sleep });
+            show(Sleeper::Set { pid, fd: members.number(), sleep });
+        }
+    }
+    for number in NAMES.used(region) {
+        let lane = Pipe(NAMES.name(region, number));
+        let Ok(ring) = ring_of(lane) else { continue };
+        let bell = ring.polled();
+        if bell != 0 && ring.mode().is_some() && ring.waiting() > 0 {
+            show(Sleeper::Poll { bell, lane });
         }
     }
 }

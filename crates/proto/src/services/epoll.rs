@@ -39,18 +39,62 @@ pub struct Member {
 
 /// In the data that the host keeps of a member, above the number of its lane.
 pub const TAG: u64 = 0x9d1e_5ac3_76b2 << 16;
-/// The same of what the supervisor adds to a set to wake its sleeper: no lane has this number.
+/// The same of what is added to a set to wake its sleeper, by its own process or by the supervisor:
+/// no lane has this number.
 pub const BELL: u64 = TAG | 0xffff;
 
-/// A thread that sleeps in a set beside bytes of a ring.
+const BELL_NUMBER_SHIFT: u32 = 22;
+const BELL_PID_SHIFT: u32 = 42;
+
+/// The word of a bell: where it is, by process and number, and which eventfd of the host.
+pub fn bell_word(pid: u32, number: u32, id: u64) -> Option<u64> {
+    let number_bits = BELL_PID_SHIFT - BELL_NUMBER_SHIFT;
+    let fits = id < 1 << BELL_NUMBER_SHIFT && number < 1 << number_bits && pid != 0;
+    let pid = u64::from(pid);
+    (fits && pid < 1 << (u64::BITS - BELL_PID_SHIFT))
+        .then_some(pid << BELL_PID_SHIFT | u64::from(number) << BELL_NUMBER_SHIFT | id)
+}
+
+/// Process, number, and which eventfd.
+pub fn bell_parts(bell: u64) -> (u32, u32, u64) {
+    let number = bell >> BELL_NUMBER_SHIFT & ((1 << (BELL_PID_SHIFT - BELL_NUMBER_SHIFT)) - 1);
+    ((bell >> BELL_PID_SHIFT) as u32, number as u32, bell & ((1 << BELL_NUMBER_SHIFT) - 1))
+}
+
+/// A thread that sleeps in a set, or in `poll`, beside bytes of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sleeper {
-    /// Its process.
-    pub pid: u32,
-    /// The number of the set there.
-    pub fd: u32,
-    /// Which of the set's sleeps it is.
-    pub sleep: u64,
+pub enum Sleeper {
+    /// In a set.
+    Set {
+        /// Its process.
+        pid: u32,
+        /// The number of the set there.
+        fd: u32,
+        /// Which of the set's sleeps it is.
+        sleep: u64,
+    },
+    /// In `poll`.
+    Poll {
+        /// Its bell.
+        bell: u64,
+        /// The lane that has bytes.
+        lane: Pipe,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bell_parts, bell_word};
+
+    #[test]
+    fn the_word_of_a_bell_says_process_number_and_eventfd_or_there_is_none() {
+        let most = (4_194_303, 1_048_575, 4_194_303);
+        assert_eq!(bell_parts(bell_word(most.0, most.1, most.2).unwrap()), most);
+        assert_eq!(bell_parts(bell_word(1, 256, 0).unwrap()), (1, 256, 0));
+        for (pid, number, id) in [(0, 9, 7), (1 << 22, 9, 7), (1, 1 << 20, 7), (1, 9, 1 << 22)] {
+            assert_eq!(bell_word(pid, number, id), None);
+        }
+    }
 }
 
 /// How going to sleep in a set ended.
@@ -169,6 +213,10 @@ Epolls in epoll, operations {
     epoll_polled = - { set: Set } -> () = (),
         by readiness::members::polled without kernel;
 
+    /// Whether it would pay to look on for events before a thread sleeps.
+    epoll_looks_on = - { set: Set } -> bool = false,
+        by readiness::members::looks_on without kernel;
+
     /// Looks on for events, if that pays; whether there may be some.
     epoll_look_on = - { set: Set } -> bool = false,
         by readiness::members::look_on without kernel;
@@ -176,6 +224,18 @@ Epolls in epoll, operations {
     /// The host is about to wait in the set for this thread.
     epoll_sleep = - { set: Set } -> Sleep = Sleep::Many,
         by readiness::members::sleep;
+
+    /// Whether the set sleeps often, and has no bell yet.
+    epoll_lacks_bell = - { set: Set } -> bool = false,
+        by readiness::members::lacks_bell without kernel;
+
+    /// The bell that wakes it, as its clients write it down; 0: there is none.
+    epoll_bell = - { set: Set } -> u64 = 0,
+        by readiness::members::bell without kernel;
+
+    /// It has this one from now on.
+    epoll_set_bell = - { set: Set, bell: u64 } -> () = (),
+        by readiness::members::set_bell without kernel;
 
     /// It has waited.
     epoll_wake = - { set: Set } -> () = (),

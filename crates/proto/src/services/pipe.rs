@@ -252,7 +252,8 @@ Pipes in pipe, operations {
     lane_delays = - { lane: Pipe, delays: Delays } -> () = (),
         by pipe::tcp::delays without kernel;
 
-    /// Bytes have come into a lane: its set is told; true: that sleeps (`lane_asleep`).
+    /// Bytes have come into a lane: its set is told; true: that sleeps (`lane_asleep`), or a thread
+    /// does in `poll` (`lane_polled`).
     lane_tell = - { lane: Pipe } -> bool = false,
         by pipe::hooks::tell without kernel;
 

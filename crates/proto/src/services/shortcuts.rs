@@ -201,6 +201,23 @@ Shortcuts in shortcuts, looks {
     lane_asleep = - { lane: Pipe } -> u64 = 0,
         by pipe::hooks::asleep without kernel;
 
+    /// The bell of the set that waits for bytes of this lane (`epoll_bell`).
+    lane_bell = - { lane: Pipe } -> u64 = 0,
+        by pipe::hooks::bell without kernel;
+
+    /// This thread is about to sleep in `poll` until there are bytes in a lane, for which `bell` is
+    /// to be rung. False: that cannot be.
+    lane_poll = - { lane: Pipe, bell: u64 } -> bool = false,
+        by pipe::hooks::poll without kernel;
+
+    /// It does not sleep any more.
+    lane_unpoll = - { lane: Pipe, bell: u64 } -> () = (),
+        by pipe::hooks::unpoll without kernel;
+
+    /// The bell that is to be rung for bytes in a lane; 0: nobody sleeps.
+    lane_polled = - { lane: Pipe } -> u64 = 0,
+        by pipe::hooks::polled without kernel;
+
     /// Whether the host has just been asked about the socket that reads from a lane, by its set.
     lane_host_is_quiet = - { lane: Pipe } -> bool = false,
         by pipe::hooks::host_is_quiet without kernel;

@@ -52,8 +52,8 @@ Overview in overview, looks {
     load_of = - { kernel: u32 } -> u32,
         by carrier;
 
-    /// Shows who sleeps in a set beside bytes of a ring. After a while it is the same sleep only
-    /// where a writer died before it woke the set.
+    /// Shows who sleeps in a set, or in `poll`, beside bytes of a ring. After a while it is the
+    /// same sleep only where a writer died before it woke the sleeper.
     each_beside_bytes = - { show: &mut dyn FnMut(Sleeper) } -> (),
         by readiness::members::each_beside_bytes;
 

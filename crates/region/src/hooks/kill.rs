@@ -41,8 +41,8 @@ mod armed {
     /// 61 takes the ring of a pipe in one into use, 62 makes host calls unseen, 63 clears bits
     /// without counting a change, 64 takes a call in flight for none, 65 trusts in a pipe that
     /// others may hold. Of sockets in sets: 71 does not look whether a set sleeps after telling,
-    /// 72 goes to sleep without a last look at the bits. Of the reply cache: 81 takes a record
-    /// whatever becomes of the transaction.
+    /// 72 goes to sleep without a last look at the bits, 73 does not look for who polls. Of the
+    /// reply cache: 81 takes a record whatever becomes of the transaction.
     pub fn mutate(bug: u64) {
         MUTANT.store(bug, Ordering::SeqCst);
     }

@@ -2,9 +2,11 @@
 //! other way, whether its ring stays out of use, which process connects it, and what was lost at
 //! the other end.
 
+use crate::hooks::kill;
+use crate::rings::pace::ticks;
 use crate::rings::pipes::{
     ADDRESSES, CLIMB_BYTES, CONNECTS, Climb, DELAYS, FLIGHT, HOST_IN, HOST_OUT, Holder, Lock, MATE,
-    Mode, PORTS, Pipe, RESET, TAIL,
+    Mode, POLLED, PORTS, Pipe, QUIET, RESET, TAIL,
 };
 
 /// In the word that has one more than the mate's name: the ring is not to be used.
@@ -12,6 +14,8 @@ const UNUSED: u64 = 1 << 63;
 /// In `RESET`; 0 = nothing is lost.
 const RESET_UNTOLD: u64 = 1;
 const RESET_TOLD: u64 = 2;
+/// In `POLLED`: it is, and nobody sleeps.
+const NOBODY: u64 = 1;
 
 impl Pipe {
     /// Says which lane of the same two sockets goes the other way, before a table names either.
@@ -46,6 +50,44 @@ impl Pipe {
     /// Which process has said so.
     pub fn introduced_by(&self) -> u32 {
         self.get(CONNECTS) as u32
+    }
+
+    /// A thread is about to sleep in `poll` until there are bytes in this lane, for which `bell` is
+    /// to be rung. False: somebody else sleeps there.
+    pub fn poll(&self, bell: u64) -> bool {
+        let free = || self.swap_if(POLLED, NOBODY, bell) || self.swap_if(POLLED, 0, bell);
+        let done = free() || self.get(POLLED) == bell;
+        kill::point();
+        done
+    }
+
+    /// It does not sleep any more.
+    pub fn unpoll(&self, bell: u64) {
+        kill::point();
+        self.swap_if(POLLED, bell, NOBODY);
+    }
+
+    /// Whether who reads here polls by bells, as far as is known.
+    #[inline(always)]
+    pub fn is_polled(&self) -> bool {
+        self.get(POLLED) != 0
+    }
+
+    /// The bell that is to be rung; 0: nobody sleeps.
+    #[inline(always)]
+    pub fn polled(&self) -> u64 {
+        let bell = self.get(POLLED);
+        if bell == NOBODY { 0 } else { bell }
+    }
+
+    /// The host has nothing of this lane, which is polled.
+    pub fn set_quiet(&self) {
+        self.put(QUIET, ticks());
+    }
+
+    /// Whether that was so within so many ticks.
+    pub fn is_quiet(&self, span: u64) -> bool {
+        ticks().wrapping_sub(self.get(QUIET)) < span
     }
 
     /// The socket that reads from this lane has these addresses, own and other, and ports.
@@ -117,8 +159,9 @@ impl Pipe {
         self.get(HOST_IN) == self.get(HOST_OUT)
     }
 
-    /// The same where the host has no bytes, by a reader whose socket is in a set: whether the ring
-    /// is in use now. It takes both locks for that, and gives up where somebody has one.
+    /// The same where the host has no bytes, by a reader whose socket is in a set or polled:
+    /// whether the ring is in use now. It takes both locks for that, and gives up where somebody
+    /// has one.
     pub fn climb_if_even(&self, me: Holder) -> bool {
         let even = || self.is_even() && self.get(FLIGHT) as u32 == 0;
         let able = !self.is_pinned() && !self.is_in_set() && !self.is_unused();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   set   name | highest group | sleeper | epoch, asleep | who told last | bits, one for each lane
-//!         | lock | the host's alone | score of look-outs
+//!         | lock | the host's alone | score of look-outs | bell
 //!         | item of lane 0 | of lane 1 | ...       an item: lane and number, mask, data
 //!   lane  hook: the set, and whether it waits for bytes
 //! ```
@@ -48,6 +48,7 @@ const WAITS: usize = 28;
 const NUMBER: usize = 29;
 const POLLS: usize = 30;
 const USER: usize = 31;
+const BELL: usize = 32;
 const DIRTY: usize = 40;
 const ITEMS: usize = 64;
 
@@ -163,7 +164,7 @@ impl Members {
         if members.get(NAME) != name as u64 {
             // All but the lock.
             (GROUPS..BITS + PIPES_MAX as usize / 64).for_each(|index| members.put(index, 0));
-            let others = [HOSTS, SKIPPED, WAITS, NUMBER, POLLS, USER].into_iter();
+            let others = [HOSTS, SKIPPED, WAITS, NUMBER, POLLS, USER, BELL].into_iter();
             let others = others.chain(DIRTY..DIRTY + PIPES_MAX as usize / 64);
             others.for_each(|index| members.put(index, 0));
             members.put(SCORE, SCORE_MAX);
@@ -283,6 +284,22 @@ impl Members {
     /// Whether a thread sleeps, or is about to.
     pub fn has_sleeper(&self) -> bool {
         self.get(SLEEPER) != 0
+    }
+
+    /// What rings the set's bell, as its clients have agreed; 0: there is none.
+    #[inline(always)]
+    pub fn bell(&self) -> u64 {
+        self.get(BELL)
+    }
+
+    /// That is it.
+    pub fn set_bell(&self, bell: u64) {
+        self.put(BELL, bell);
+    }
+
+    /// How often a thread has gone to sleep here.
+    pub fn sleeps(&self) -> u64 {
+        self.get(EPOCH)
     }
 
     // ---- bits -----------------------------------------------------------------------------------
@@ -455,19 +472,21 @@ impl Members {
         ticks().wrapping_sub(self.get(POLLED)) < span
     }
 
-    /// Looks on for a bit, if that pays: who told last runs on another core.
-    pub fn look_on(&self) -> bool {
+    /// Whether that pays: who told last runs on another core.
+    pub fn looks_on(&self) -> bool {
         let teller = self.get(TELLER);
-        if teller == 0 || teller == core_number() {
-            return false;
-        }
-        let score = self.get(SCORE);
+        let tries = || self.get(SCORE) != 0 || (self.get(SKIPPED) + 1).is_multiple_of(TRIED_EVERY);
+        teller != 0 && teller != core_number() && tries()
+    }
+
+    /// Looks on for a bit, if that pays.
+    pub fn look_on(&self) -> bool {
+        let (looks, score) = (self.looks_on(), self.get(SCORE));
         if score == 0 {
-            let skipped = self.get(SKIPPED) + 1;
-            self.put(SKIPPED, skipped);
-            if !skipped.is_multiple_of(TRIED_EVERY) {
-                return false;
-            }
+            self.put(SKIPPED, self.get(SKIPPED) + 1);
+        }
+        if !looks {
+            return false;
         }
         let start = ticks();
         let found = loop {

@@ -90,12 +90,16 @@ pub(crate) const CONNECTS: usize = 44;
 pub(crate) const RESET: usize = 45;
 /// Of the set that a lane's reader is in (`members`).
 pub(crate) const HOOK: usize = 46;
+/// Whether who reads from a lane polls it, and the bell of a thread that sleeps there (`lanes`).
+pub(crate) const POLLED: usize = 47;
 /// Of a TCP connection (`lanes`).
 pub(crate) const ADDRESSES: usize = 48;
 pub(crate) const PORTS: usize = 49;
 pub(crate) const DELAYS: usize = 50;
 /// When the host last told the reader's set of this lane (`members`).
 pub(crate) const TOLD: usize = 51;
+/// When the host last had nothing of a lane that is polled (`lanes`).
+pub(crate) const QUIET: usize = 52;
 
 const MODE: u64 = 3;
 const PINNED: u64 = 4;
@@ -357,7 +361,7 @@ impl Pipe {
                 self.put(index, 0);
             }
         }
-        (SET..=HOOK).chain(ADDRESSES..=TOLD).for_each(|index| self.put(index, 0));
+        (SET..=POLLED).chain(ADDRESSES..=QUIET).for_each(|index| self.put(index, 0));
         self.put(COUNTDOWN, PATIENCE_MIN);
         self.put(BACK_OFF, PATIENCE_MIN);
         self.put(STATE, (self.life as u64) << 32 | bits(Mode::Host));

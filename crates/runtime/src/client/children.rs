@@ -4,6 +4,7 @@ use crate::memory::{guard, mappings};
 use crate::thread::client::{Embryo, ThreadClient, Unborn};
 use husk_abi::Errno;
 use husk_carrier::Direct;
+use husk_client::bells;
 use husk_host::calls;
 use husk_proto::pipe::Pipes as _;
 use husk_proto::place::Placement;
@@ -15,6 +16,9 @@ impl ThreadClient {
         let _open = guard::open();
         let (own, pid) = (self.process, self.pid);
         let Some(served) = self.served() else { return Ok(None) };
+        if files {
+            bells::give_up();
+        }
         let parent = served.services().placement(own, pid);
         let process = served.services().prepare_fork(Sharing { files, context })?;
         Ok(Some(Unborn { process, parent }))

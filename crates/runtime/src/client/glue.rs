@@ -13,7 +13,7 @@ use crate::thread::Thread;
 use crate::thread::client::{HINTS, Served, Side, ThreadClient};
 use husk_abi::{Errno, nr};
 use husk_carrier::{Direct, Without};
-use husk_client::{After, Call, Client, Seen, Shortcut, Verdict};
+use husk_client::{After, Call, Client, Seen, Shortcut, Verdict, bells};
 use husk_host::calls;
 use husk_proto::Shortcuts as _;
 use husk_proto::descriptor::Slot;
@@ -126,7 +126,8 @@ impl ThreadClient {
         let (fd, hinted) = (fd as u32, self.hints >> (fd % HINTS) & 1 == 1);
         let _open = guard::look();
         let Some(served) = self.client.as_mut() else { return Seen::Nothing };
-        let hosts = || hinted && !facts::kept_fds().contains(&fd);
+        let kept = || facts::kept_fds().contains(&fd) || bells::may_be_one(fd);
+        let hosts = || hinted && !kept();
         let seen = served.glance(number, fd, args, hosts);
         if seen == Seen::Nothing {
             self.hints &= !(1 << (fd as usize % HINTS));
@@ -185,7 +186,7 @@ impl ThreadClient {
     /// Whether closing `fd`, the host's lately, is all the host's (`Client::closes_host`).
     #[inline(always)]
     pub fn closes_host(&mut self, fd: usize) -> bool {
-        if self.hints >> (fd % HINTS) & 1 == 0 {
+        if self.hints >> (fd % HINTS) & 1 == 0 || bells::may_be_one(fd as u32) {
             return false;
         }
         let _open = guard::open();
@@ -226,6 +227,12 @@ impl ThreadClient {
     pub fn process(&mut self) -> u32 {
         let _open = guard::open();
         self.served().map_or(0, |served| served.services().current().0)
+    }
+
+    /// Whether number `fd` is a bell's (`Client::is_bell`).
+    pub fn is_bell(&mut self, fd: u32) -> bool {
+        let _open = guard::look();
+        self.served().is_some_and(|served| served.is_bell(fd))
     }
 
     /// What number `fd` is, as the table has it.

@@ -12,6 +12,7 @@ use crate::thread::Thread;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MREMAP_FIXED};
 use husk_abi::{Errno, nr};
+use husk_client::bells;
 use husk_host::{calls, syscall};
 
 const SHM_REMAP: usize = 0o40000;
@@ -84,7 +85,10 @@ pub fn fences(thread: &mut Thread, frame: &Frame) -> Option<i64> {
 /// Whether a call the client lets pass would take a descriptor that Husk keeps.
 pub fn descriptor(frame: &Frame) -> bool {
     let kept = facts::kept_fds();
-    let hit = |fd: usize| kept.contains(&(fd as u32));
+    let hit = |fd: usize| {
+        let fd = fd as u32;
+        kept.contains(&fd) || bells::may_be_one(fd) && Thread::current().client.is_bell(fd)
+    };
     match frame.number {
         nr::dup2 | nr::dup3 => hit(frame.args[1]),
         nr::close | nr::fcntl => hit(frame.args[0]),

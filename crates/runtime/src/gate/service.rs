@@ -22,7 +22,7 @@ use crate::thread::Thread;
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
-use husk_client::{After, Seen, Verdict};
+use husk_client::{AGAIN, After, Seen, Verdict};
 use husk_host::{calls, syscall};
 
 /// Entry from the gate.
@@ -295,6 +295,9 @@ fn pass_then(frame: &Frame, after: &After, done: usize) -> Answer {
     let mut way = detour::of(frame);
     masks::apply(frame, &mut way);
     match frame.number {
+        nr::epoll_wait | nr::epoll_pwait if after.is_of_set() => {
+            way.args[3] = after.args[5];
+        }
         // From where, stands behind what has been moved already.
         nr::sendfile => way.args[3] -= done,
         _ if done > 0 => {
@@ -353,9 +356,9 @@ fn ready(frame: &Frame, fd: usize, events: u16) -> Answer {
 }
 
 /// Entry from the gate after a detour with `THEN_AFTER`.
-pub extern "C" fn serve_after(way: &Detour, result: i64) -> i64 {
+pub extern "C" fn serve_after(way: &mut Detour, result: i64) -> i64 {
     let thread = Thread::current();
-    let value = match way.then as u32 as usize {
+    let mut value = match way.then as u32 as usize {
         THEN_AFTER | THEN_AFTER_AGAIN => {
             let (number, args) = (way.noted_number, way.noted_args);
             let after = After { number, args, reason: way.reason as u32 };
@@ -363,6 +366,10 @@ pub extern "C" fn serve_after(way: &Detour, result: i64) -> i64 {
         }
         _ => result,
     };
+    if value == AGAIN {
+        value = Errno::EINTR.as_return();
+        way.then = way.then >> THEN_BITS << THEN_BITS | THEN_AFTER_AGAIN;
+    }
     match way.then >> THEN_BITS {
         0 => {}
         call => trace::ended(thread, call as u32, value),

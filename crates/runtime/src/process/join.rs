@@ -6,6 +6,7 @@ use crate::process::placement::{self, Who};
 use crate::stubs::table;
 use crate::thread::client::{Embryo, ThreadClient, Unborn};
 use husk_abi::Errno;
+use husk_client::bells;
 use husk_host::calls;
 use husk_proto::Shortcuts as _;
 use husk_proto::process::{Process, Processes};
@@ -40,6 +41,7 @@ impl ThreadClient {
             }
             served.meet_inherited();
         }
+        bells::begin(served.services().files());
         Ok(())
     }
     /// In a child process.
@@ -53,6 +55,9 @@ impl ThreadClient {
         placement::at_fork(served.services(), parent, child, shares_memory);
         served.services().enter_child(process, pid);
         served.services().set_alone(!shares_memory);
+        if !shares_memory {
+            bells::begin(served.services().files());
+        }
         if shares_memory {
             served.services().set_newborn();
         }
