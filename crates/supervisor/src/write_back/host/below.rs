@@ -6,16 +6,15 @@
 //! 2. A walk stays on its file system, as the removal does not.
 //! 3. A status change counts for nothing: links that a write-back makes are such changes.
 
-use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use husk_proto::fs::HostIdentity;
 use serde::{Deserialize, Serialize};
 
-use super::beneath::Beneath;
-use crate::write_back::host;
+use super::beneath::{Beneath, Glance};
 
 /// What is below a directory.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,13 +27,14 @@ pub struct Below {
 
 impl Below {
     /// Adds what was `found` at `path` below `top`.
-    pub fn add(&mut self, top: &Path, path: &Path, found: &Metadata) {
+    pub fn add(&mut self, top: &Path, path: &Path, found: &Glance) {
+        let HostIdentity { device, inode, size, modified_ns, .. } = found.identity;
         let mut hasher = DefaultHasher::new();
         path.strip_prefix(top).unwrap_or(path).hash(&mut hasher);
-        (found.dev(), found.ino()).hash(&mut hasher);
+        (device, inode).hash(&mut hasher);
         self.names = self.names.wrapping_add(hasher.finish());
-        if found.is_file() || found.is_symlink() {
-            (found.size(), host::identity_of(found).modified_ns).hash(&mut hasher);
+        if found.content {
+            (size, modified_ns).hash(&mut hasher);
         }
         self.whole = self.whole.wrapping_add(hasher.finish());
     }
@@ -48,10 +48,10 @@ impl Below {
         let mut open = vec![top.to_owned()];
         while let Some(directory) = open.pop() {
             for path in beneath.names(&directory)?.iter().map(|name| directory.join(name)) {
-                let Some(found) = beneath.found(&path)? else { return Ok(false) };
+                let Some(found) = beneath.glance(&path)? else { return Ok(false) };
                 now.add(top, &path, &found);
-                linked |= !found.is_dir() && found.nlink() > 1;
-                if found.is_dir() && found.dev() == device {
+                linked |= !found.directory && found.links > 1;
+                if found.directory && found.identity.device == device {
                     open.push(path);
                 }
             }

@@ -28,7 +28,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::ops::Bound;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::fs::{Attributes, HostIdentity, Kind, Rights};
@@ -632,12 +631,12 @@ fn unmade(plan: &Plan, made: &[Noted]) -> Vec<Intent> {
 fn relinks(beneath: &Beneath, path: &Path) -> Vec<Intent> {
     let (mut open, mut found) = (vec![path.to_owned()], Vec::new());
     while let Some(path) = open.pop() {
-        let Ok(Some(one)) = beneath.found(&path) else { continue };
-        if one.is_dir() {
+        let Ok(Some(one)) = beneath.glance(&path) else { continue };
+        if one.directory {
             let names = beneath.names(&path).unwrap_or_default();
             open.extend(names.iter().map(|name| path.join(name)));
-        } else if one.nlink() > 1 {
-            found.push(Intent::Relink(one.dev(), one.ino()));
+        } else if one.links > 1 {
+            found.push(Intent::Relink(one.identity.device, one.identity.inode));
         }
     }
     found

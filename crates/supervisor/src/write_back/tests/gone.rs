@@ -1,10 +1,12 @@
 //! What the host puts into directories that the image removes or moves stays, whatever the clocks
 //! say, and at whichever moment it comes.
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use husk_proto::Fs;
@@ -269,4 +271,29 @@ fn a_file_whose_other_name_the_host_removes_is_where_the_image_has_moved_it() {
             assert!(!scene.path.join(moved).exists());
         }
     }
+}
+
+/// Host calls of a write-back that notes what it does, and removes a directory with so many files.
+fn calls_of_a_removal(files: u32) -> u32 {
+    let mut scene = Scene::new(|path| {
+        fs::create_dir(path.join("d")).unwrap();
+        (0..files).for_each(|n| fs::write(path.join(format!("d/{n}")), "x").unwrap());
+    });
+    (0..files).for_each(|n| scene.unlink(&format!("d/{n}")));
+    remove_directory(&mut scene, "d");
+    let count = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&count);
+    let plan = move |_| {
+        counted.set(counted.get() + 1);
+        Ok(())
+    };
+    complete(&schedule::during(plan, || scene.bring_here(false)));
+    assert!(!scene.path.join("d").exists());
+    count.get()
+}
+
+#[test]
+fn a_removal_asks_the_host_four_times_for_each_file() {
+    let [few, many] = [10, 110].map(calls_of_a_removal);
+    assert_eq!(many - few, 400);
 }

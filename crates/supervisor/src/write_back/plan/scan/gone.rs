@@ -1,6 +1,5 @@
 //! Removals.
 
-use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,12 +7,11 @@ use std::path::{Path, PathBuf};
 use husk_proto::Errno;
 use husk_proto::fs::{HostIdentity, Rights};
 
-use super::merged::is_special;
-use super::seen::Seen;
+use super::seen::{Seen, There};
 use super::{Scan, Whiteout};
 use crate::output::typed::typed;
 use crate::write_back::host::below::Below;
-use crate::write_back::host::beneath::{Beneath, object_of, which};
+use crate::write_back::host::beneath::{Beneath, Glance, which};
 use crate::write_back::plan::derived;
 use crate::write_back::plan::{Delete, Wanted};
 use crate::write_back::record::ledger::{Entry, Ledger};
@@ -65,8 +63,8 @@ impl<S: Source> Scan<'_, S> {
             for name in self.beneath.names(&directory)? {
                 let path = directory.join(&name);
                 // Gone meanwhile.
-                let Some(found) = self.beneath.found(&path)? else { continue };
-                let identity = host::identity_of(&found);
+                let Some(found) = There::at(self.beneath, &path)? else { continue };
+                let Glance { identity, directory, .. } = found.glance;
                 let noted_ns = self.ledger.to_go_since(&path);
                 let since_ns = noted_ns.unwrap_or(self.run.started_ns);
                 let ours = known && self.is_ours(&found);
@@ -74,13 +72,13 @@ impl<S: Source> Scan<'_, S> {
                 let older = ours
                     || identity.changed_ns <= since_ns
                     || self.has_latest(&path, &found, known);
-                if stays && found.is_dir() && !self.was_put(&path, &found) {
+                if stays && directory && !self.was_put(&path, &found) {
                     // Moved here: whatever is in it, nobody has removed.
                     continue;
                 }
-                if found.is_dir() && self.newer_in(&path, since_ns, judged)?.is_some() {
+                if directory && self.newer_in(&path, since_ns, judged)?.is_some() {
                     open.push((path, judged));
-                } else if !stays && (found.is_dir() || older) {
+                } else if !stays && (directory || older) {
                     self.plan.deletes.push(Delete { path, identity });
                 }
             }
@@ -113,10 +111,10 @@ impl<S: Source> Scan<'_, S> {
             let judged = judged && listed;
             for name in self.beneath.names(&directory)? {
                 let path = directory.join(&name);
-                let Some(found) = self.beneath.found(&path)? else { continue };
-                let identity = host::identity_of(&found);
+                let Some(found) = There::at(self.beneath, &path)? else { continue };
+                let Glance { identity, directory, .. } = found.glance;
                 // Bytes that pass through a FIFO change its times.
-                let timely = !is_special(&found) && identity.changed_ns > started_ns;
+                let timely = !found.is_special() && identity.changed_ns > started_ns;
                 let newer = |scan: &mut Self| {
                     timely && !scan.has_latest(&path, &found, known)
                         || judged && !scan.was_there(&path, &found, known)
@@ -124,8 +122,8 @@ impl<S: Source> Scan<'_, S> {
                 if !(known && self.is_ours(&found)) && newer(self) {
                     return Ok(Some(path));
                 }
-                below.add(top, &path, &found);
-                if found.is_dir() && found.dev() == device {
+                below.add(top, &path, &found.glance);
+                if directory && identity.device == device {
                     open.push((path, judged));
                 }
             }
@@ -135,22 +133,22 @@ impl<S: Source> Scan<'_, S> {
     }
 
     /// Whether a write-back has changed an object last; what is no file, whether it has ever.
-    fn is_ours(&self, found: &Metadata) -> bool {
-        let known = || is_special(found) && self.ledger.knows(object_of(found));
-        self.ledger.is_ours(&host::identity_of(found)) || known()
+    fn is_ours(&self, found: &There) -> bool {
+        let known = || found.is_special() && self.ledger.knows(found.which());
+        self.ledger.is_ours(&found.glance.identity) || known()
     }
 
     /// Whether a write-back has put what was `found` at `path` there.
-    fn was_put(&self, path: &Path, found: &Metadata) -> bool {
+    fn was_put(&self, path: &Path, found: &There) -> bool {
         let here = self.ledger.here(path).map(|here| here.identity);
-        here.is_some_and(|here| which(&here) == object_of(found))
+        here.is_some_and(|here| which(&here) == found.which())
     }
 
     /// Whether the image has read all names of a directory; and whether it has seen the directory,
     /// or has made it. In another one the host has made all names, those of files that the image
     /// knows by others, too.
     fn what_is_known(&mut self, directory: &Path) -> io::Result<(bool, bool)> {
-        let found = self.beneath.directory(directory)?.metadata()?;
+        let found = There::of(&self.beneath.directory(directory)?.metadata()?);
         let source = &mut *self.source;
         let listed = !self.seen.get_or_insert_with(|| Seen::by(source)).is_unlisted(&found);
         let known = self.was_put(directory, &found)
@@ -161,17 +159,17 @@ impl<S: Source> Scan<'_, S> {
 
     /// Whether a refresh, or who opened it, has seen what was `found` in a directory that is
     /// `known` as it is.
-    fn has_latest(&mut self, path: &Path, found: &Metadata, known: bool) -> bool {
+    fn has_latest(&mut self, path: &Path, found: &There, known: bool) -> bool {
         self.saw(path, found, known, true)
     }
 
     /// Whether the image has seen what was `found` in a directory that is `known`. Temporary names
     /// it shows to nobody.
-    fn was_there(&mut self, path: &Path, found: &Metadata, known: bool) -> bool {
+    fn was_there(&mut self, path: &Path, found: &There, known: bool) -> bool {
         path.file_name().is_some_and(host::is_own) || self.saw(path, found, known, false)
     }
 
-    fn saw(&mut self, path: &Path, found: &Metadata, known: bool, latest: bool) -> bool {
+    fn saw(&mut self, path: &Path, found: &There, known: bool, latest: bool) -> bool {
         let Scan { source, seen, ledger, beneath, .. } = self;
         let seen = seen.get_or_insert_with(|| Seen::by(*source));
         let kept = |at: &Path| known && is_kept(ledger, beneath, at, found);
@@ -181,10 +179,9 @@ impl<S: Source> Scan<'_, S> {
 
 /// Whether the file that was `found` under another name is at `path` still, or was taken from there
 /// by a write-back.
-fn is_kept(ledger: &Ledger, beneath: &Beneath, path: &Path, found: &Metadata) -> bool {
-    let is_there = || {
-        beneath.found(path).ok().flatten().is_some_and(|one| object_of(&one) == object_of(found))
-    };
+fn is_kept(ledger: &Ledger, beneath: &Beneath, path: &Path, found: &There) -> bool {
+    let is_there =
+        || beneath.identity(path).ok().flatten().is_some_and(|one| which(&one) == found.which());
     let has_gone = |path: &Path| matches!(ledger.entry(path), Some(Entry::Gone));
     path.ancestors().any(has_gone) || is_there()
 }

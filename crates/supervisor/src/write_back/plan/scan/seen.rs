@@ -10,15 +10,47 @@
 
 use std::collections::HashSet;
 use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::Path;
 
 use husk_proto::fs::{HostIdentity, Origin};
 
-use super::merged::is_special;
 use crate::image::clock::born_ns;
-use crate::write_back::host::beneath::{Object, object_of, which};
+use crate::write_back::host::beneath::{Beneath, Glance, Object, which};
 use crate::write_back::{PATH_BYTES_MAX, Source, host};
+
+/// What the host has at a name.
+pub(super) struct There {
+    pub(super) glance: Glance,
+    /// When it was made; 0: of files, or where that is not known.
+    born_ns: i64,
+}
+
+impl There {
+    /// What is at `path`: one look, unless it is told apart by its birth.
+    pub(super) fn at(beneath: &Beneath, path: &Path) -> io::Result<Option<There>> {
+        let Some(glance) = beneath.glance(path)? else { return Ok(None) };
+        if glance.content {
+            return Ok(Some(There { glance, born_ns: 0 }));
+        }
+        Ok(beneath.found(path)?.as_ref().map(There::of))
+    }
+
+    /// What was `found`.
+    pub(super) fn of(found: &Metadata) -> There {
+        There { glance: Glance::of(found), born_ns: born_ns(found) }
+    }
+
+    /// Device and inode.
+    pub(super) fn which(&self) -> Object {
+        which(&self.glance.identity)
+    }
+
+    /// A FIFO, a socket or a device.
+    pub(super) fn is_special(&self) -> bool {
+        !self.glance.directory && !self.glance.content
+    }
+}
 
 /// Every host object that the image has a record of.
 pub(super) struct Seen {
@@ -48,8 +80,8 @@ impl Seen {
     }
 
     /// Invariant 4.
-    pub(super) fn is_unlisted(&self, directory: &Metadata) -> bool {
-        self.unlisted.contains(&object_of(directory))
+    pub(super) fn is_unlisted(&self, directory: &There) -> bool {
+        self.unlisted.contains(&directory.which())
     }
 
     /// Whether what was `found` at `path` is what the image saw there; `latest`: nor has anybody
@@ -60,19 +92,19 @@ impl Seen {
     pub(super) fn has<S: Source>(
         &mut self,
         source: &mut S,
-        (path, found): (&Path, &Metadata),
+        (path, found): (&Path, &There),
         latest: bool,
         kept: impl Fn(&Path) -> bool,
     ) -> bool {
-        let (now, which) = (host::identity_of(found), object_of(found));
-        let loose = found.is_dir() || is_special(found);
+        let (now, which) = (found.glance.identity, found.which());
+        let loose = found.glance.directory || found.is_special();
         let same = |seen: HostIdentity| match (latest, loose) {
             (true, _) => seen == now,
             // One that was made later has the number of what is gone.
-            (false, true) => born_ns(found) <= seen.changed_ns,
+            (false, true) => found.born_ns <= seen.changed_ns,
             (false, false) => (seen.size, seen.modified_ns) == (now.size, now.modified_ns),
         };
-        let another_name = !found.is_dir() && found.nlink() > 1;
+        let another_name = !found.glance.directory && found.glance.links > 1;
         let first = self.records.partition_point(|(one, _)| *one < which);
         let records = self.records[first..].iter().take_while(|(one, _)| *one == which);
         for origin in records.map(|(_, origin)| Origin(*origin)) {
