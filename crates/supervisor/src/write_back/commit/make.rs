@@ -457,6 +457,7 @@ impl<'a, S: Source> Maker<'a, S> {
     fn made_of_host(&mut self, object: &Object, origin: &Path, path: &Path) -> io::Result<OfHost> {
         let (held, mut modified_ns) = (self.beneath.hold(origin)?, object.attributes.modified_ns);
         let found = held.identity();
+        self.ledger.no_others(object, origin, &found)?;
         let edited = self.ledger.is_edited(self.source, object, origin, &found);
         if edited {
             modified_ns = modified_ns.max(found.modified_ns);

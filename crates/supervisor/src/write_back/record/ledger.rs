@@ -31,7 +31,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use husk_proto::fs::{Attributes, HostIdentity, Kind, Rights};
-use husk_proto::{Fs, Inode};
+use husk_proto::{Errno, Fs, Inode};
 use serde::{Deserialize, Serialize};
 
 use crate::image::clock;
@@ -39,7 +39,7 @@ use crate::write_back::Source;
 use crate::write_back::commit::make::Noted;
 use crate::write_back::host;
 use crate::write_back::host::beneath;
-use crate::write_back::host::beneath::{Beneath, Glance, Object as Which};
+use crate::write_back::host::beneath::{Beneath, Glance, Object as Which, which};
 use crate::write_back::host::extended;
 use crate::write_back::host::extended::Extended;
 use crate::write_back::plan::{Content, Object, Plan};
@@ -444,6 +444,16 @@ impl Ledger {
         let which = |one: &HostIdentity| (one.device, one.inode, one.size, one.modified_ns);
         object.attributes.step.kind == Kind::File
             && known.is_some_and(|known| which(&known) != which(found))
+    }
+
+    /// `NotFound`, if what is `found` at `path`, where the file of `object` was, was put there by a
+    /// write-back for something else.
+    pub fn no_others(&self, object: &Object, path: &Path, found: &HostIdentity) -> io::Result<()> {
+        let here = self.here(path).filter(|here| !here.is_of(object.inode) && !object.is_hosts);
+        match here.is_some_and(|here| which(&here.identity) == which(found)) {
+            true => Err(io::Error::from_raw_os_error(Errno::ENOENT.0)),
+            false => Ok(()),
+        }
     }
 
     /// Notes all that `plan` is about to do, with what was made for its puts.

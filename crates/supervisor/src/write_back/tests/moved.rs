@@ -155,3 +155,21 @@ fn a_hard_link_that_the_host_makes_has_the_bytes_that_the_image_writes() {
         assert!(scene.path.join("removed").exists());
     }
 }
+
+#[test]
+fn what_a_sync_puts_where_a_moved_file_was_is_not_taken_for_that_file() {
+    let mut scene = Scene::new(|path| {
+        fs::create_dir(path.join("d")).unwrap();
+        fs::write(path.join("d/file"), "host").unwrap();
+    });
+    scene.rename("d/file", "moved");
+    scene.write("d/file", b"image");
+    fs::rename(scene.path.join("d"), scene.path.join("theirs")).unwrap();
+    for _ in 0..3 {
+        let outcome = scene.sync();
+        let [line] = &outcome.failures[..] else { panic!("{outcome:#?}") };
+        assert!(line.contains("/moved: another program has moved or removed "), "{line}");
+        assert_eq!(scene.host("d/file"), "image", "{outcome:#?}");
+        assert!(!scene.path.join("moved").exists());
+    }
+}
