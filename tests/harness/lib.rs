@@ -14,6 +14,7 @@
 //! | `HUSK_BIN` | the command to test; else it is built once into `target/husk-tests` |
 //! | `HUSK_REPEAT` | runs under Husk of every case (default: 4 of short ones, 2 of long ones) |
 //! | `HUSK_FULL` | the nightly length of everything: 20 runs of all cases, a minute of killing |
+//! | `HUSK_SEED` | the one seed that tests with seeds play |
 //! | `HUSK_TEST_AGAINST` | `native`: test the tests |
 //! | `HUSK_TEST_PATIENCE` | how many times longer all may take, for emulated processors |
 //! | `HUSK_TEST_OPTIONS` | further options of `husk run`, separated by spaces |

@@ -1,6 +1,7 @@
 //! What an image has changed, and how it gets to the host, or stays.
 
 mod asked;
+mod both_sides;
 mod chosen;
 mod conflicts;
 mod crowded;
