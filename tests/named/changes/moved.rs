@@ -46,6 +46,23 @@ fn a_moved_file_is_read_by_the_name_that_the_host_has_given_it() {
 }
 
 #[test]
+fn a_moved_file_is_read_after_a_refresh_has_taken_in_its_new_name() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("moved-refreshed");
+    on_host(&images, "mkdir -p a/a b/c d/e/f; echo in > b/c/d; echo x > b/x; echo x > a/x");
+    images.up("ci");
+    images.script("ci", "ls -lR . > /dev/null; mv b/c a/y; echo image > a/x");
+    on_host(&images, "mv b a/a/a; mv a d/e/f/d");
+    for command in ["refresh", "sync"] {
+        images.husk(&[command, "ci"]);
+    }
+    assert_eq!(images.script("ci", "cat a/y/d d/e/f/d/a/a/c/d"), "in\nin\n");
+    images.husk(&["down", "ci"]);
+}
+
+#[test]
 fn many_moved_files_are_found_at_once_and_after_a_sync() {
     if against_native() {
         return;

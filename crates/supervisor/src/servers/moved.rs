@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use husk_carrier::Direct;
@@ -104,8 +104,8 @@ fn walk(direct: &mut Direct, beneath: &Beneath) -> HashMap<Which, PathBuf> {
                 if found.identity.device == device && !beneath.roots().contains(&path) {
                     open.push((device, path));
                 }
-            } else if let Some(origin) = known.get(&which(&found.identity))
-                && path_of_origin(direct, *origin).ok().as_deref() != Some(&*path)
+            } else if let Some(origins) = known.get(&which(&found.identity))
+                && origins.iter().any(|origin| !leads_to(direct, *origin, &path))
             {
                 places.insert(which(&found.identity), path);
             }
@@ -114,13 +114,24 @@ fn walk(direct: &mut Direct, beneath: &Beneath) -> HashMap<Which, PathBuf> {
     places
 }
 
-/// Host files that programs of the image read, and where they were seen.
-fn known(direct: &mut Direct) -> HashMap<Which, Origin> {
+/// Whether the image saw a file at `path`.
+fn leads_to(direct: &mut Direct, origin: Origin, path: &Path) -> bool {
+    path_of_origin(direct, origin).is_ok_and(|seen| seen == path)
+}
+
+/// Host files that programs of the image read, and where they were seen: one that the host has
+/// moved may be known by both paths.
+fn known(direct: &mut Direct) -> HashMap<Which, Vec<Origin>> {
     let mut all = Vec::new();
     direct.each_on_host(&mut |inode, origin| all.push((inode, origin)));
     let is_read =
         |shown: &Attributes| shown.step.kind == Kind::File && shown.backing == Backing::Host;
     all.retain(|(inode, _)| direct.attributes(*inode).is_ok_and(|shown| is_read(&shown)));
-    let which_of = |(_, origin)| Some((which(&direct.host_identity(origin).ok()?), origin));
-    all.into_iter().filter_map(which_of).collect()
+    let mut known: HashMap<_, Vec<Origin>> = HashMap::new();
+    for (_, origin) in all {
+        if let Ok(seen) = direct.host_identity(origin) {
+            known.entry(which(&seen)).or_default().push(origin);
+        }
+    }
+    known
 }
