@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -359,12 +360,141 @@ static void kills(void)
     done(pair);
 }
 
+static sigjmp_buf out;
+
+static void leap(int signal)
+{
+    (void)signal;
+    siglongjmp(out, 1);
+}
+
+/* A handler that jumps out of poll; the socket is in a set then. */
+static void jumps(void)
+{
+    int pair[2];
+    warm(pair);
+    pid_t child = answers(pair, 1);
+    talk(pair[0], SLEEPS);
+    signal(SIGALRM, leap);
+    for (int i = 0; i < 5; i++) {
+        if (sigsetjmp(out, 1) != 0) continue;
+        ualarm(20000, 0);
+        struct pollfd entry = { pair[0], POLLIN, 0 };
+        must("poll", poll(&entry, 1, -1) > 1);
+    }
+    int set = set_of(pair[0]);
+    for (int i = 0; i < SLEEPS; i++) {
+        put(pair[0], i);
+        must("answer", waited(set, pair[0]) == i + 1);
+    }
+    say("jumps", SLEEPS);
+    close(set);
+    close(pair[0]);
+    ended(child);
+}
+
+/* More sets than bells, most of which nobody has rung when they lose theirs. */
+static void words(void)
+{
+    enum { SETS = 40, IDLE = 20, ROUNDS = 20 };
+    int pair[SETS][2], set[SETS], go[2], value;
+    struct epoll_event event;
+    must("pipe", pipe(go) == 0);
+    for (int i = 0; i < SETS; i++) warm(pair[i]);
+    pid_t writer = fork();
+    must("fork", writer >= 0);
+    if (writer == 0) {
+        must("go", read(go[0], &value, 1) == 1);
+        for (int turn = 0; turn < ROUNDS * SETS; turn++) {
+            int fd = pair[turn % SETS][1];
+            for (int i = 0; i < 5; i++) nap();
+            put(fd, turn);
+            must("answer", read(fd, &value, sizeof value) == sizeof value && value == turn);
+        }
+        _exit(0);
+    }
+    for (int i = 0; i < SETS; i++) {
+        set[i] = set_of(pair[i][0]);
+        for (int k = 0; k < IDLE; k++) must("idle", epoll_wait(set[i], &event, 1, 1) == 0);
+    }
+    must("go", write(go[1], "", 1) == 1);
+    for (int turn = 0; turn < ROUNDS * SETS; turn++) {
+        int fd = pair[turn % SETS][0];
+        must("value", waited(set[turn % SETS], fd) == turn);
+        put(fd, turn);
+    }
+    say("words", SETS);
+    ended(writer);
+}
+
+static void *sleeper(void *fd)
+{
+    for (int i = 0; i <= SLEEPS; i++) must("value", polled((int)(long)fd) == i);
+    return NULL;
+}
+
+/* Another thread sleeps in poll while all numbers that may be its bell's are overwritten. */
+static void over(void)
+{
+    int pair[2], spare = open("given", O_RDONLY), done = 0;
+    struct rlimit limit;
+    pthread_t thread;
+    warm(pair);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    int end = (limit.rlim_cur < 1024 ? limit.rlim_cur : 1024) - 2, begin = end - 100;
+    pid_t child = fork();
+    must("fork", child >= 0);
+    if (child == 0) {
+        for (int i = 0; i < SLEEPS; i++) nap(), put(pair[1], i);
+        pause();
+    }
+    pthread_create(&thread, NULL, sleeper, (void *)(long)pair[0]);
+    usleep(400000);
+    for (int fd = begin; fd < end; fd++) done += dup2(spare, fd) == fd;
+    say("dup2", done);
+    put(pair[1], SLEEPS);
+    pthread_join(thread, NULL);
+    for (int fd = begin; fd < end; fd++) {
+        char text[16] = "";
+        must("pread", pread(fd, text, 10, 0) == 10 && strcmp(text, "0123456789") == 0);
+    }
+    kill(child, SIGKILL);
+    ended(child);
+}
+
+/* Lists as long as the limit of open files, and longer. */
+static void limits(void)
+{
+    int pair[2];
+    struct rlimit whole, few;
+    warm(pair);
+    pid_t child = answers(pair, 1);
+    talk(pair[0], SLEEPS);
+    getrlimit(RLIMIT_NOFILE, &whole);
+    few = whole;
+    few.rlim_cur = 3;
+    struct pollfd list[4] = { { pair[0], POLLIN, 0 }, { -1 }, { -1 }, { -1 } };
+    must("limit", setrlimit(RLIMIT_NOFILE, &few) == 0);
+    for (int i = 0; i < SLEEPS; i++) {
+        int value;
+        put(pair[0], i);
+        must("poll", poll(list, 3, 20000) == 1);
+        must("answer", recv(pair[0], &value, sizeof value, 0) == sizeof value && value == i + 1);
+    }
+    say("too many", poll(list, 4, 10));
+    setrlimit(RLIMIT_NOFILE, &whole);
+    talk(pair[0], SLEEPS);
+    close(pair[0]);
+    ended(child);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*part)(void); } parts[] = {
         { "turns", turns }, { "numbers", numbers }, { "many", many }, { "children", children },
         { "threads", threads }, { "several", several }, { "times", times }, { "ends", ends },
-        { "kills", kills },
+        { "kills", kills }, { "jumps", jumps }, { "words", words }, { "over", over },
+        { "limits", limits },
     };
     const char *part = argc > 1 ? strchr(argv[1], '-') : NULL;
     if (part == NULL) return 2;

@@ -13,9 +13,12 @@
 //! 1. Only an eventfd that the host says is the one of the word is ever written to: numbers and
 //!    processes may have been given anew.
 //! 2. A number goes only when nobody is writing to it: who writes is counted, then looks once more.
+//!    A thread that sleeps by it is woken before.
 //! 3. The numbers are those of one table, its *owner*: a child that shares memory and not the table
 //!    has none of them. Once a table is shared without memory there are none at all.
-//! 4. A bell that cannot be rung is nothing lost: the writer goes to the host, as without one.
+//! 4. A number and an eventfd's name are given anew together, so a word may come back: sets forget
+//!    a bell before its number goes, and who has taken a number looks at the set's word once more.
+//! 5. A bell that cannot be rung is nothing lost: the writer goes to the host, as without one.
 
 use crate::ready::eventfd::shown_id;
 use crate::{Client, Host, Memory};
@@ -63,13 +66,34 @@ struct Entry {
     turned: AtomicU32,
     /// Who writes to it.
     users: AtomicU32,
+    /// Who sleeps in `poll` until it rings, or has jumped out of there.
+    sleepers: AtomicU32,
     /// It was of use since an entry was last looked for.
     used: AtomicBool,
+}
+
+/// A thread that is about to sleep in `poll`.
+pub(crate) struct Asleep {
+    /// The bell that wakes it.
+    pub bell: u64,
+    /// The bell's number.
+    pub fd: u32,
+    /// Where the bell is kept.
+    pub place: usize,
 }
 
 impl Entry {
     fn fd(&self) -> u32 {
         !self.turned.load(SeqCst)
+    }
+
+    fn holds(&self, bell: u64) -> bool {
+        self.bell.load(SeqCst) == bell
+    }
+
+    /// One thread sleeps by it no more; that may not be counted any more (`discard`).
+    fn wake_up(&self) {
+        let _ = self.sleepers.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
     }
 }
 
@@ -78,6 +102,7 @@ static ENTRIES: [Entry; BELLS_MAX] = [const {
         bell: AtomicU64::new(0),
         turned: AtomicU32::new(0),
         users: AtomicU32::new(0),
+        sleepers: AtomicU32::new(0),
         used: AtomicBool::new(false),
     }
 }; BELLS_MAX];
@@ -90,7 +115,7 @@ static CHANGING: AtomicBool = AtomicBool::new(false);
 static MEETING: AtomicU32 = AtomicU32::new(0);
 
 fn find(bell: u64) -> Option<&'static Entry> {
-    ENTRIES.iter().find(|entry| entry.bell.load(SeqCst) == bell)
+    ENTRIES.iter().find(|entry| entry.holds(bell))
 }
 
 /// Whether the bells are those of table `files`.
@@ -102,7 +127,10 @@ fn owns(files: Files) -> bool {
 /// there is one thread.
 pub fn begin(files: Files) {
     if OWNER.load(SeqCst) != NEVER {
-        ENTRIES.iter().for_each(|entry| entry.users.store(0, SeqCst));
+        for entry in &ENTRIES {
+            entry.users.store(0, SeqCst);
+            entry.sleepers.store(0, SeqCst);
+        }
         CHANGING.store(false, SeqCst);
         OWNER.store(u64::from(files.0) + 1, SeqCst);
     }
@@ -174,7 +202,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Whether the set that waits for bytes of a lane can be woken by its bell.
     pub(crate) fn can_ring_set(&mut self, lane: Pipe) -> bool {
         let bell = self.services.lane_bell(lane);
-        self.can_ring(bell)
+        self.can_ring(bell) && self.services.lane_bell(lane) == bell
     }
 
     /// Whether who sleeps in `poll` for bytes of a lane, if anybody, can be woken by a bell.
@@ -196,7 +224,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Rings the bell of the set that waits for bytes of a lane; false: that cannot be done.
     pub(crate) fn ring_set(&mut self, lane: Pipe) -> bool {
         let bell = self.services.lane_bell(lane);
-        self.ring_bell(bell)
+        self.ring_bell(bell) && self.services.lane_bell(lane) == bell
     }
 
     /// Rings a bell.
@@ -205,19 +233,21 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some(entry) = find(bell).filter(|_| own) else { return false };
         entry.users.fetch_add(1, SeqCst);
         let fd = entry.fd();
-        let rung = entry.bell.load(SeqCst) == bell && fd != NONE && {
-            let one = black_box(1u64.to_le_bytes());
-            let args = [fd as usize, one.as_ptr() as usize, one.len(), 0, 0, 0];
-            self.host.call(nr::write, args) == one.len() as i64
-        };
+        let rung = entry.holds(bell) && fd != NONE && self.write_to_bell(fd);
         entry.users.fetch_sub(1, SeqCst);
         entry.used.store(true, SeqCst);
         rung
     }
 
-    /// The bell that wakes this thread in `poll`, and its number, which stays until `end_sleep`;
-    /// `None`: it has none, or does not poll often.
-    pub(crate) fn begin_sleep(&mut self) -> Option<(u64, u32)> {
+    fn write_to_bell(&self, fd: u32) -> bool {
+        let one = black_box(1u64.to_le_bytes());
+        let args = [fd as usize, one.as_ptr() as usize, one.len(), 0, 0, 0];
+        self.host.call(nr::write, args) == one.len() as i64
+    }
+
+    /// The bell that wakes this thread in `poll`, which stays until `end_sleep`; `None`: it has
+    /// none, or does not poll often.
+    pub(crate) fn begin_sleep(&mut self) -> Option<Asleep> {
         let me = self.services.current();
         if self.waits.bell.is_none_or(|(_, owner)| owner != me) {
             self.waits.polls = self.waits.polls.saturating_add(1);
@@ -228,32 +258,36 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             self.waits.bell = Some((bell, me));
         }
         let (bell, _) = self.waits.bell?;
-        let entry = find(bell).filter(|_| owns(self.services.files()));
-        let Some(entry) = entry else {
+        let own = owns(self.services.files());
+        let Some(place) = ENTRIES.iter().position(|entry| own && entry.holds(bell)) else {
             self.waits.bell = None;
             return None;
         };
-        entry.users.fetch_add(1, SeqCst);
+        let entry = &ENTRIES[place];
+        entry.sleepers.fetch_add(1, SeqCst);
         entry.used.store(true, SeqCst);
         let fd = entry.fd();
-        if entry.bell.load(SeqCst) != bell || fd == NONE {
-            entry.users.fetch_sub(1, SeqCst);
+        if !entry.holds(bell) || fd == NONE {
+            entry.wake_up();
             return None;
         }
-        Some((bell, fd))
+        Some(Asleep { bell, fd, place })
     }
 
     /// This thread does not sleep any more. `rung`: what has rung is taken back.
-    pub(crate) fn end_sleep(&mut self, rung: bool) -> u64 {
-        let Some((bell, _)) = self.waits.bell else { return 0 };
-        if let Some(entry) = find(bell) {
-            if rung {
+    pub(crate) fn end_sleep(&mut self, place: usize, rung: bool) -> u64 {
+        let bell = self.waits.bell.map_or(0, |(bell, _)| bell);
+        let entry = &ENTRIES[place % BELLS_MAX];
+        if rung {
+            entry.users.fetch_add(1, SeqCst);
+            if bell != 0 && entry.holds(bell) {
                 let mut count = [0u8; 8];
                 let at = black_box(&mut count).as_mut_ptr() as usize;
                 self.host.call(nr::read, [entry.fd() as usize, at, 8, 0, 0, 0]);
             }
             entry.users.fetch_sub(1, SeqCst);
         }
+        entry.wake_up();
         bell
     }
 
@@ -336,23 +370,42 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         place
     }
 
-    /// Takes the bell out of an entry, if nobody writes to it.
-    fn empty(&self, entry: &Entry, looks: u32) -> bool {
+    /// Takes the bell out of an entry, if nobody uses it at one of so many looks. Of more than one
+    /// look the last does not heed sleepers: those that live have been woken.
+    fn empty(&mut self, entry: &Entry, looks: u32) -> bool {
         let old = entry.bell.swap(0, SeqCst);
-        for look in 0..looks {
-            if entry.users.load(SeqCst) == 0 {
-                let fd = !entry.turned.swap(0, SeqCst);
-                if fd != NONE {
-                    self.host_close(fd);
-                }
+        for look in 1..=looks {
+            let sleepers = entry.sleepers.load(SeqCst) != 0 && (looks == 1 || look < looks);
+            if entry.users.load(SeqCst) == 0 && !sleepers {
+                self.discard(entry, old);
                 return true;
             }
-            if look + 1 < looks {
+            if look < looks {
+                self.wake_sleepers(entry);
                 self.nap(NAP_NS);
             }
         }
         entry.bell.store(old, SeqCst);
         false
+    }
+
+    /// Closes the number of an entry that nobody uses.
+    fn discard(&mut self, entry: &Entry, bell: u64) {
+        if bell_parts(bell).0 == self.host.call(nr::getpid, [0; 6]) as u32 {
+            self.services.epoll_forget_bell(bell, SILENT);
+        }
+        entry.sleepers.store(0, SeqCst);
+        let fd = !entry.turned.swap(0, SeqCst);
+        if fd != NONE {
+            self.host_close(fd);
+        }
+    }
+
+    /// Who sleeps in `poll` by the bell of an entry finds that it has none any more.
+    fn wake_sleepers(&self, entry: &Entry) {
+        if entry.sleepers.load(SeqCst) != 0 && entry.fd() != NONE {
+            self.write_to_bell(entry.fd());
+        }
     }
 
     /// Whether a number is a bell's.

@@ -514,15 +514,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[cold]
     fn rouse(&mut self, fd: usize, lane: Pipe) {
         let polled = self.services.lane_polled(lane);
-        if polled != 0 {
-            // It stays: who sleeps takes it away, and may sleep again by now.
-            if !self.ring_bell(polled) {
-                let _ = self.withdraw_lane(lane, To::Set);
-            }
+        // It stays: who sleeps takes it away, and may sleep again by now. It may also have jumped
+        // out of `poll`, or be dead, and another thread sleeps in the set.
+        let rung = polled != 0 && self.ring_bell(polled);
+        let sleep = self.services.lane_asleep(lane);
+        if rung && sleep == 0 {
             return;
         }
-        let sleep = self.services.lane_asleep(lane);
-        if sleep != 0 && (self.ring_set(lane) || self.give_ring(fd, lane)) {
+        let able = rung || polled == 0;
+        if sleep != 0 && able && (self.ring_set(lane) || self.give_ring(fd, lane)) {
             self.say_told(lane, sleep);
         } else {
             // Somebody else has changed the way meanwhile, or has read it.

@@ -9,6 +9,7 @@
 //! round (`region::rings::lanes`). So one of them sees the other.
 
 use crate::layout::{get16, get32, put};
+use crate::ready::bells::Asleep;
 use crate::ready::members::AGAIN_MAX;
 use crate::ready::poll::{POLLFD_BYTES, READABLE};
 use crate::{AGAIN, After, Call, Client, Host, Memory, Verdict, reason};
@@ -23,6 +24,11 @@ const ENTRIES_MAX: usize = 64;
 const TIME_BYTES: usize = 16;
 const SECOND_NS: i64 = 1_000_000_000;
 const MS_NS: i64 = 1_000_000;
+/// In the last argument of the call that sleeps: how often it has begun again; above, the place of
+/// the thread's bell.
+const AGAIN_BITS: u32 = 0xff;
+const PLACE_SHIFT: u32 = 8;
+const _: () = assert!(AGAIN_MAX <= AGAIN_BITS);
 
 /// How a poll by a bell begins.
 pub(crate) enum Rest {
@@ -40,10 +46,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn poll_by_bell(&mut self, c: &Call, count: usize, again: u32) -> Rest {
         let list = c.args[0];
         let masked = c.number != nr::poll && c.args[3] != 0;
-        if masked || count > ENTRIES_MAX || !self.each_lane(list, count, &mut |_, _| true) {
+        let unfit = masked || count > ENTRIES_MAX || again >= AGAIN_MAX;
+        if unfit || !self.each_lane(list, count, &mut |_, _| true) {
             return Rest::Otherwise;
         }
-        let Some((bell, fd)) = self.begin_sleep() else { return Rest::Otherwise };
+        let Some(asleep) = self.begin_sleep() else { return Rest::Otherwise };
+        let bell = asleep.bell;
         let laid =
             self.each_lane(list, count, &mut |client, lane| client.services.lane_poll(lane, bell));
         let mut bytes = false;
@@ -55,11 +63,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         if laid
             && !bytes
-            && let Ok(verdict) = self.sleeping_poll(c, count, fd, again)
+            && let Ok(verdict) = self.sleeping_poll(c, count, &asleep, again)
         {
             return Rest::Sleeps(verdict);
         }
-        self.end_poll(list, count, false);
+        self.end_poll(list, count, asleep.place, false);
         if bytes { Rest::Bytes } else { Rest::Otherwise }
     }
 
@@ -86,12 +94,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The call that sleeps: the list and the bell, on the application's stack.
-    fn sleeping_poll(&mut self, c: &Call, count: usize, bell: u32, again: u32) -> Result<Verdict> {
+    fn sleeping_poll(
+        &mut self,
+        c: &Call,
+        count: usize,
+        asleep: &Asleep,
+        again: u32,
+    ) -> Result<Verdict> {
         let length = (count + 1) * POLLFD_BYTES;
         let room = (length + TIME_BYTES).next_multiple_of(16);
         let at = self.host.stack_room(room);
         self.memory.read(c.args[0], &mut self.buffers.bounce[..length - POLLFD_BYTES])?;
-        let own = u64::from(bell) | (POLLIN as u64) << 32;
+        let own = u64::from(asleep.fd) | (POLLIN as u64) << 32;
         put(&mut self.buffers.bounce, length - POLLFD_BYTES, own.to_le_bytes());
         self.memory.write(at, &self.buffers.bounce[..length])?;
         let mut until = 0;
@@ -99,7 +113,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             until = at + length;
             self.memory.write(until, &time)?;
         }
-        let args = [at, count + 1, until, 0, c.args[0], again as usize];
+        let how = again as usize | asleep.place << PLACE_SHIFT;
+        let args = [at, count + 1, until, 0, c.args[0], how];
         let call = After { number: nr::ppoll, args, reason: reason::POLLED };
         Ok(Verdict::Instead { call, room })
     }
@@ -132,8 +147,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(Some(time))
     }
 
-    fn end_poll(&mut self, list: usize, count: usize, rung: bool) {
-        let bell = self.end_sleep(rung);
+    fn end_poll(&mut self, list: usize, count: usize, place: usize, rung: bool) {
+        let bell = self.end_sleep(place, rung);
         self.each_lane(list, count, &mut |client, lane| {
             client.services.lane_unpoll(lane, bell);
             true
@@ -142,27 +157,33 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The host has polled a list with a bell: what rings have stands with its answers.
     pub(crate) fn polled_by_bell(&mut self, after: &After, result: i64) -> i64 {
-        let [room, entries, _, _, list, _] = after.args;
+        let [room, entries, _, _, list, how] = after.args;
         let count = entries - 1;
         let mut bell = [0u8; POLLFD_BYTES];
         let known = self.memory.read(room + count * POLLFD_BYTES, &mut bell);
-        self.end_poll(list, count, known.is_ok() && result > 0 && get16(&bell, 6) != 0);
+        let rung = known.is_ok() && result > 0 && get16(&bell, 6) != 0;
+        self.end_poll(list, count, how >> PLACE_SHIFT, rung);
         self.polled_here(after, result)
     }
 
     /// The same without the end of the sleep: a child answers what its parent has begun.
     pub(crate) fn polled_here(&mut self, after: &After, result: i64) -> i64 {
-        let [room, entries, _, _, list, again] = after.args;
+        let [room, entries, _, _, list, how] = after.args;
+        let again = how as u32 & AGAIN_BITS;
+        if result == Errno::EINVAL.as_return() {
+            // One entry more than the limit of open files allows, perhaps.
+            self.waits.again = AGAIN_MAX;
+            return AGAIN;
+        }
         if result < 0 {
             return result;
         }
         match self.show_polled(room, list, entries - 1) {
             Err(errno) => errno.as_return(),
-            Ok(0) if result > 0 && again < AGAIN_MAX as usize => {
-                self.waits.again = again as u32 + 1;
+            Ok(0) if result > 0 => {
+                self.waits.again = again + 1;
                 AGAIN
             }
-            Ok(0) if result > 0 => Errno::EINTR.as_return(),
             Ok(ready) => ready,
         }
     }

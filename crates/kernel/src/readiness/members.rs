@@ -277,6 +277,16 @@ pub fn set_bell(set: Set, bell: u64) {
     }
 }
 
+/// `Epolls::epoll_forget_bell`.
+pub fn forget_bell(kernel: &Kernel, bell: u64, instead: u64) {
+    let (names, region) = (&super::epoll::NAMES, &kernel.session.region);
+    for number in names.used(region) {
+        if let Some(members) = of(Set(names.name(region, number))) {
+            members.forget_bell(bell, instead);
+        }
+    }
+}
+
 /// `Epolls::epoll_use`.
 pub fn use_set(kernel: &Kernel, set: Set) {
     if let Some(members) = of(set) {

@@ -237,6 +237,10 @@ Epolls in epoll, operations {
     epoll_set_bell = - { set: Set, bell: u64 } -> () = (),
         by readiness::members::set_bell without kernel;
 
+    /// No set is woken by `bell` any more: those that were have `instead`.
+    epoll_forget_bell = - { bell: u64, instead: u64 } -> () = (),
+        by readiness::members::forget_bell;
+
     /// It has waited.
     epoll_wake = - { set: Set } -> () = (),
         by readiness::members::wake;

@@ -297,6 +297,12 @@ impl Members {
         self.put(BELL, bell);
     }
 
+    /// It has `instead`, if `bell` was its own.
+    pub fn forget_bell(&self, bell: u64, instead: u64) {
+        let word = self.word(BELL);
+        let _ = word.compare_exchange(bell, instead, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
     /// How often a thread has gone to sleep here.
     pub fn sleeps(&self) -> u64 {
         self.get(EPOCH)
