@@ -14,6 +14,7 @@
 //! 2. The answer is an order: each socket has one index. Counts that rise for other reasons make
 //!    it try again, or give up.
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread::sleep;
@@ -33,6 +34,8 @@ use crate::problem::Problem;
 
 /// An address of this host that nobody is likely to listen at by name.
 const LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 104, 117, 115);
+/// So many addresses of interfaces are tried.
+const ADDRESSES_MAX: usize = 4;
 /// SYNs for one index, while several counts rise.
 const TRIES: u32 = 12;
 /// Times that all is tried.
@@ -52,13 +55,13 @@ pub fn order(pid: u32, place: &Place, sockets: &[OwnedFd]) -> Result<Vec<u16>, P
         return Err(Problem::new(what, why, remedy));
     }
     let mut why = String::new();
-    for ip in addresses(place) {
+    for ip in addresses(pid, place) {
         let to = SocketAddr::new(ip, place.address.port());
         for _ in 0..ROUNDS {
             match round(pid, to, sockets) {
                 Ok(suspects) => match ordered(suspects) {
-                    Some(order) => return Ok(order),
-                    None => "the order of its sockets does not show".clone_into(&mut why),
+                    Some(order) if order.len() == sockets.len() => return Ok(order),
+                    _ => "the order of its sockets does not show".clone_into(&mut why),
                 },
                 Err(NO_SIGNATURES) => {
                     let why = "this Linux has no TCP_MD5SIG, by which cBPF finds the order of \
@@ -75,12 +78,29 @@ pub fn order(pid: u32, place: &Place, sockets: &[OwnedFd]) -> Result<Vec<u16>, P
 }
 
 /// Where its sockets are reached from this host.
-fn addresses(place: &Place) -> Vec<IpAddr> {
+fn addresses(pid: u32, place: &Place) -> Vec<IpAddr> {
     match place.address.ip().to_canonical() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => vec![LOOPBACK.into()],
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => vec![Ipv6Addr::LOCALHOST.into(), LOOPBACK.into()],
+        // Other sockets may listen at the first one, and these over IPv6 alone.
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
+            let mut all = vec![Ipv6Addr::LOCALHOST.into(), LOOPBACK.into()];
+            all.extend(own_addresses(pid).into_iter().map(IpAddr::from));
+            all
+        }
         one => vec![one],
     }
+}
+
+/// Global IPv6 addresses of interfaces in the network namespace of a process.
+fn own_addresses(pid: u32) -> Vec<Ipv6Addr> {
+    let text = fs::read_to_string(format!("/proc/{pid}/net/if_inet6")).unwrap_or_default();
+    // Address, number of the interface, length of the prefix, scope (0: global), flags.
+    let global = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let bits = u128::from_str_radix(words.first()?, 16).ok()?;
+        (*words.get(3)? == "00").then_some(Ipv6Addr::from(bits))
+    };
+    text.lines().filter_map(global).take(ADDRESSES_MAX).collect()
 }
 
 /// Tries the way without privilege, on sockets of this process.
@@ -103,9 +123,18 @@ pub fn without_privilege() -> Result<(), Problem> {
     order(std::process::id(), &place, &[first, second]).map(drop)
 }
 
-/// For each index the sockets that may have it.
+/// For each index the sockets that may have it; up to the first that none has.
 fn round(pid: u32, to: SocketAddr, sockets: &[OwnedFd]) -> Result<Vec<Vec<usize>>, Errno> {
-    (0..sockets.len()).map(|index| suspects(pid, to, sockets, index)).collect()
+    let mut all = Vec::new();
+    for index in 0..sockets.len() {
+        let found = suspects(pid, to, sockets, index)?;
+        if found.is_empty() {
+            // Nothing comes there: each more would take as long.
+            return Ok(Vec::new());
+        }
+        all.push(found);
+    }
+    Ok(all)
 }
 
 fn suspects(
@@ -225,6 +254,30 @@ mod tests {
                 assert!(accepted.is_err_and(|why| why.kind() == std::io::ErrorKind::WouldBlock));
             }
         }
+    }
+
+    /// At `::1` another server takes what comes, and over IPv4 nobody is there.
+    #[test]
+    fn the_order_shows_where_others_listen_at_the_loopback_address() {
+        let only_six = |address: SocketAddr| {
+            let flags = SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
+            sockopt::set_socket_reuseport(&socket, true)?;
+            sockopt::set_ipv6_v6only(&socket, true)?;
+            bind(&socket, &address)?;
+            listen(&socket, 16)?;
+            rustix::io::Result::Ok(socket)
+        };
+        let pid = std::process::id();
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let Ok(first) = only_six(any) else { return };
+        if own_addresses(pid).is_empty() {
+            return;
+        }
+        let place = place(&first);
+        let _other = only_six((Ipv6Addr::LOCALHOST, place.address.port()).into()).unwrap();
+        let sockets = [first, only_six(place.address).unwrap()];
+        assert_eq!(order(pid, &place, &sockets).unwrap(), [0, 1]);
     }
 
     const FOUND: usize = 400;
