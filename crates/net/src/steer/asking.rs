@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::geteuid;
+
 use super::left::Left;
 use super::listeners::{Place, borrow, family, find, see, shares_its_port};
 use super::lock;
@@ -72,11 +74,18 @@ fn begin(pid: u32, place: &Place, mut balance: Command) -> Result<Option<Snapsho
 
 /// What the balancer of a place answers: by its file, or by its name where there is none.
 fn answer_of(pid: u32, place: &Place, request: u8) -> io::Result<String> {
-    let by_file = UnixStream::connect(file(place, "socket"));
-    match by_file.and_then(|stream| answer(stream, request)) {
+    match call(&file(place, "socket")).and_then(|stream| answer(stream, request)) {
         Err(why) if is_nobody(&why) => answer(name::call(pid, place).map_err(nobody)?, request),
         other => other,
     }
+}
+
+/// The way to a balancer by its file. Where a user's directory is in /tmp, a stranger may have made
+/// it: nobody is there.
+fn call(socket: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(socket)?;
+    let is_fine = geteuid().is_root() || name::is_trusted(&stream);
+    if is_fine { Ok(stream) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 /// Who may not look into a namespace finds nobody there.
@@ -164,9 +173,9 @@ pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
     sockets.retain(|path| path.extension().is_some_and(|end| end == "socket"));
     sockets.sort();
     // Who was killed does not answer; who may not ask, or waits in vain, is told.
-    let answers = sockets.iter().map(|socket| {
-        shown(UnixStream::connect(socket).and_then(|stream| answer(stream, LOOK))).transpose()
-    });
+    let answers = sockets
+        .iter()
+        .map(|socket| shown(call(socket).and_then(|stream| answer(stream, LOOK))).transpose());
     let mut all = answers.flatten().collect::<Result<Vec<_>, _>>()?;
     let is_steered = |left: &Left| {
         let address = left.place.address.to_string();
@@ -232,4 +241,46 @@ fn undo(pid: u32, place: &Place) -> Result<bool, Errno> {
     let socket = borrow(&family, *inode)?;
     // One that does not share its port never had one.
     if shares_its_port(&socket) { take_away(&socket) } else { Ok(false) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::Uid;
+    use rustix::thread::set_thread_res_uid;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+
+    /// Does it as this user, in a thread of its own.
+    fn with_uid<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
+        let work = || {
+            let uid = Uid::from_raw(uid);
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    }
+
+    #[test]
+    fn a_stranger_s_socket_is_no_balancer_and_root_s_and_one_s_own_are() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let base = std::env::temp_dir().join(format!("husk-net-asking-{}", std::process::id()));
+        fs::create_dir_all(&base).unwrap();
+        let open = |path: &Path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        };
+        open(&base);
+        let path = base.join("socket");
+        let found = |of: u32, asked_by: u32| {
+            let _ = fs::remove_file(&path);
+            let _listener = with_uid(of, || UnixListener::bind(&path)).unwrap();
+            open(&path);
+            with_uid(asked_by, || call(&path).map(drop).map_err(|why| why.kind()))
+        };
+        assert_eq!(found(1, 65_534), Err(io::ErrorKind::NotFound));
+        assert_eq!([found(65_534, 65_534), found(0, 65_534), found(1, 0)], [Ok(()); 3]);
+        fs::remove_dir_all(&base).unwrap();
+    }
 }
