@@ -218,6 +218,26 @@ fn a_worker_that_has_everything_gives_half_of_it_away() {
     works(&["detach", &server.place()]);
 }
 
+/// As those of threads are.
+#[test]
+fn sockets_of_one_process_are_steered_and_that_their_loads_do_not_show_is_told() {
+    if unable() {
+        return;
+    }
+    let first = listeners(0, 1);
+    let address = first[0].local_addr().expect("an address");
+    let _second = listeners(address.port(), 1);
+    let target = address.to_string();
+    let attached = output(net(&["attach", &target, "--way", "cbpf"]));
+    let said = String::from_utf8_lossy(&attached.stderr).into_owned();
+    assert!(attached.status.success() && said.contains("among 2 sockets"), "{said}");
+    let seen = output(net(&["stat", &target])).stdout;
+    for text in [said, String::from_utf8_lossy(&seen).into_owned()] {
+        assert!(text.contains("cBPF cannot tell their loads apart"), "{text}");
+    }
+    done(&["detach", &target]);
+}
+
 #[test]
 fn what_cannot_be_steered_without_privilege_is_told_in_one_line() {
     if against_native() {

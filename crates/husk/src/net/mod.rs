@@ -301,6 +301,9 @@ fn attach(options: &Attach) -> Result<bool, Problem> {
             one.kernels.len(),
             one.typed()
         ));
+        if let Some(why) = one.unseen() {
+            say(&format!("{}: {why}", one.address));
+        }
     }
     Ok(!begun.is_empty())
 }

@@ -83,6 +83,17 @@ impl Snapshot {
         typed(self.namespace, &self.address, self.pid)
     }
 
+    /// Why groups stay where they are though load may be uneven.
+    pub fn unseen(&self) -> Option<&'static str> {
+        let pids: Vec<u32> = self.kernels.iter().filter_map(|one| one.pid).collect();
+        let is_twice = |(at, pid): (usize, &u32)| pids[..at].contains(pid);
+        let is_unseen = self.way == Kind::Cbpf && pids.iter().enumerate().any(is_twice);
+        is_unseen.then_some(
+            "one process has several of the sockets, and cBPF cannot tell their loads apart: no \
+             group moves between them (with eBPF, as root, they do)",
+        )
+    }
+
     /// What a killed balancer has left.
     pub(super) fn left(pid: u32, place: &Place) -> Snapshot {
         Snapshot {
@@ -119,9 +130,10 @@ impl Snapshot {
         let trouble = self.trouble.as_ref().map_or(String::new(), |why| {
             format!("; Linux spreads by hash for now: {}", why.replace(char::is_control, " "))
         });
+        let unseen = self.unseen().map_or(String::new(), |why| format!("; {why}"));
         format!(
             "{address}  process {pid}, balancer {balancer}, {way}, {seconds} s: {connections}, \
-             {moves} moves, busiest {busiest:.2}x the mean{trouble}"
+             {moves} moves, busiest {busiest:.2}x the mean{unseen}{trouble}"
         )
     }
 }
@@ -235,7 +247,7 @@ mod tests {
             trouble: None,
             kernels: vec![kernel],
         };
-        let text = metrics(&[one]);
+        let text = metrics(std::slice::from_ref(&one));
         for line in [
             "# TYPE husk_net_connections counter",
             "husk_net_connections_total{address=\"[::1]:80\",namespace=\"4026531833\"} 30",
@@ -245,6 +257,13 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "no {line} in {text}");
         }
         assert!(text.ends_with("# EOF\n"));
+        let mut alike = one;
+        alike.kernels.push(alike.kernels[0].clone());
+        assert!(!alike.line().contains("cBPF cannot"), "{}", alike.line());
+        alike.way = Kind::Cbpf;
+        assert!(alike.line().contains("cBPF cannot tell"), "{}", alike.line());
+        alike.kernels[1].pid = Some(8);
+        assert_eq!(alike.unseen(), None);
         assert_eq!(metrics(&[]).lines().last(), Some("# EOF"));
     }
 }
