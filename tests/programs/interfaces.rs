@@ -123,7 +123,7 @@ fn loops(kind: &str) {
 fn who_sleeps_in_sets_and_polls_is_woken_and_programs_do_not_meet_what_wakes_them() {
     let parts = [
         "turns", "numbers", "many", "children", "threads", "several", "times", "ends", "kills",
-        "jumps", "words", "over", "limits",
+        "jumps", "words", "over", "limits", "leaves",
     ];
     for kind in ["tcp", "pair", "named"] {
         printed_of(kind, "bells", connected!("bells.c"), &parts);

@@ -393,6 +393,31 @@ static void jumps(void)
     ended(child);
 }
 
+static void *brief(void *fd)
+{
+    talk((int)(long)fd, SLEEPS);
+    return NULL;
+}
+
+/* Threads that end leave no eventfds behind. */
+static void leaves(void)
+{
+    enum { BRIEF = 20, FEW = 4 };
+    int pair[2];
+    char count[99];
+    pthread_t thread;
+    warm(pair);
+    pid_t child = answers(pair, 1);
+    for (int i = 0; i < BRIEF; i++) {
+        pthread_create(&thread, NULL, brief, (void *)(long)pair[0]);
+        pthread_join(thread, NULL);
+    }
+    sprintf(count, "test $(ls -l /proc/%d/fd | grep -c eventfd) -lt %d", getpid(), FEW);
+    say("few", system(count));
+    close(pair[0]);
+    ended(child);
+}
+
 /* More sets than bells, most of which nobody has rung when they lose theirs. */
 static void words(void)
 {
@@ -494,7 +519,7 @@ int main(int argc, char **argv)
         { "turns", turns }, { "numbers", numbers }, { "many", many }, { "children", children },
         { "threads", threads }, { "several", several }, { "times", times }, { "ends", ends },
         { "kills", kills }, { "jumps", jumps }, { "words", words }, { "over", over },
-        { "limits", limits },
+        { "limits", limits }, { "leaves", leaves },
     };
     const char *part = argc > 1 ? strchr(argv[1], '-') : NULL;
     if (part == NULL) return 2;

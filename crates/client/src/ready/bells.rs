@@ -23,7 +23,8 @@
 use crate::ready::eventfd::shown_id;
 use crate::{Client, Host, Memory};
 use core::hint::black_box;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CTL_ADD, EPOLL_CTL_DEL, F_DUPFD_CLOEXEC, POLLIN,
@@ -158,10 +159,14 @@ pub fn give_up() {
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    /// The set that `fd` names sleeps often: it gets a bell.
+    /// The set that `fd` names is about to sleep: a bell that it has is of use, and if it sleeps
+    /// often it gets one.
     #[inline(always)]
     pub(crate) fn need_bell(&mut self, set: Set, fd: usize) {
-        if self.services.epoll_lacks_bell(set) {
+        let bell = self.services.epoll_bell(set);
+        if bell > SILENT {
+            find(bell).inspect(|entry| entry.used.store(true, Relaxed));
+        } else if self.services.epoll_lacks_bell(set) {
             self.make_bell(set, fd);
         }
     }
@@ -289,6 +294,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         entry.wake_up();
         bell
+    }
+
+    /// The thread ends, and its bell with it, though it may have been cancelled in `poll`.
+    pub fn end_own_bell(&mut self) {
+        let me = self.services.current();
+        let Some((bell, _)) = self.waits.bell.take().filter(|(_, owner)| *owner == me) else {
+            return;
+        };
+        if let Some(entry) = find(bell).filter(|_| owns(self.services.files())) {
+            entry.sleepers.store(0, SeqCst);
+            self.empty(entry, 1);
+        }
     }
 
     /// A number of one's own of somebody's bell.

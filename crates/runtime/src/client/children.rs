@@ -112,6 +112,7 @@ impl ThreadClient {
             served.tell();
             served.services().detach();
         } else {
+            served.end_own_bell();
             served.services().detach();
         }
     }
