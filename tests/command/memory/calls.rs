@@ -92,7 +92,9 @@ fn asked(scratch: &Scratch, which: &str, inner: &Command) -> usize {
     strace.arg(inner.get_program()).args(inner.get_args());
     let outcome = run(scratch, &work, strace);
     assert_eq!(outcome.code(), 0, "{}", outcome.shown());
-    std::fs::read_to_string(&log).expect("the calls").lines().count()
+    // A program that was made this moment has no copy yet: its calls come as signals.
+    let log = std::fs::read_to_string(&log).expect("the calls");
+    log.lines().filter(|line| !line.contains(" --- SIG")).count()
 }
 
 /// Not even what time it is: the host maps the program right below where it says so.
