@@ -81,6 +81,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.host.kept_fds().contains(&fd) && fd != u32::MAX
     }
 
+    /// Whether the program sees nothing under `fd`, where Husk has something.
+    fn is_hidden(&mut self, fd: u32) -> bool {
+        self.is_kept(fd) || self.is_bell(fd)
+    }
+
     /// The number that `step` gives a description, other than those Husk keeps for itself.
     #[inline]
     pub(crate) fn new_number(
@@ -238,7 +243,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn duplicate_from(&mut self, c: &Call, minimum: usize, close_on_exec: bool) -> Answer {
         let (fd, files) = (c.args[0] as u32, self.services.files());
         if !self.is_husks(fd) {
-            return if self.is_kept(fd) || self.is_bell(fd) {
+            return if self.is_hidden(fd) {
                 Err(Errno::EBADF)
             } else {
                 reason::then(c, reason::DUPLICATE)
@@ -263,7 +268,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let files = self.services.files();
             return match self.services.slot(files, fd) {
                 Slot::Husk(_) => value(u64::from(fd)),
-                _ if self.is_kept(fd) || self.is_bell(fd) => Err(Errno::EBADF),
+                _ if self.is_hidden(fd) => Err(Errno::EBADF),
                 _ => Ok(Verdict::Pass),
             };
         }
@@ -282,7 +287,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn duplicate_to(&mut self, c: &Call, close_on_exec: bool) -> Answer {
         let (fd, target) = (c.args[0] as u32, c.args[1] as u32);
         let files = self.services.files();
-        if self.is_kept(fd) || self.is_kept(target) || self.is_bell(fd) {
+        if self.is_hidden(fd) || self.is_kept(target) {
             return Err(Errno::EBADF);
         }
         self.make_way(target)?;
@@ -467,7 +472,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return self.fcntl_husk(c, description);
         }
         match self.services.slot(files, fd) {
-            _ if self.is_kept(fd) || self.is_bell(fd) => Err(Errno::EBADF),
+            _ if self.is_hidden(fd) => Err(Errno::EBADF),
             Slot::Host(Some(_)) if is_lock(command) => self.record_lock(c, command),
             Slot::Host(None) if matches!(command, F_SETLK | F_SETLKW) => {
                 self.forgo_spares();

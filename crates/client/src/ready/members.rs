@@ -54,7 +54,7 @@ pub(crate) struct Waits {
     /// How often the one that has just ended is to begin again.
     pub again: u32,
     /// When it began for the first time.
-    pub began_ns: i64,
+    began_ns: i64,
     /// The bell that wakes this thread in `poll`, and the process that made it.
     pub bell: Option<(u64, Process)>,
     /// Polls for which it would have been of use.
@@ -350,13 +350,17 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if c.number == nr::epoll_pwait2 || whole <= 0 {
             return c.args[3];
         }
+        let gone = self.gone_ns(began) / 1_000_000;
+        i64::from(whole).saturating_sub(gone).max(0) as usize
+    }
+
+    /// For how long a wait of this thread has gone on, in ns: it begins now, or `began` before.
+    pub(crate) fn gone_ns(&mut self, began: bool) -> i64 {
         let now = self.host.now_ns();
         if !began {
             self.waits.began_ns = now;
-            return c.args[3];
         }
-        let gone = now.saturating_sub(self.waits.began_ns).max(0) / 1_000_000;
-        i64::from(whole).saturating_sub(gone).max(0) as usize
+        now.saturating_sub(self.waits.began_ns).max(0)
     }
 
     /// The host has waited in a set with members.

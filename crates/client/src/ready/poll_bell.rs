@@ -51,20 +51,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Rest::Otherwise;
         }
         let Some(asleep) = self.begin_sleep() else { return Rest::Otherwise };
-        let bell = asleep.bell;
-        let laid =
-            self.each_lane(list, count, &mut |client, lane| client.services.lane_poll(lane, bell));
-        let mut bytes = false;
-        if laid {
-            self.each_lane(list, count, &mut |client, lane| {
-                bytes |= client.services.pipe_waiting(lane) > 0;
-                !bytes
-            });
-        }
-        if laid
-            && !bytes
-            && let Ok(verdict) = self.sleeping_poll(c, count, &asleep, again)
-        {
+        let (bell, mut bytes) = (asleep.bell, false);
+        let laid = self.each_lane(list, count, &mut |client, lane| {
+            let laid = client.services.lane_poll(lane, bell);
+            bytes = laid && client.services.pipe_waiting(lane) > 0;
+            laid && !bytes
+        });
+        if laid && let Ok(verdict) = self.sleeping_poll(c, count, &asleep, again) {
             return Rest::Sleeps(verdict);
         }
         self.end_poll(list, count, asleep.place, false);
@@ -133,11 +126,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             Some((half(0), half(8)))
         };
         let Some((mut seconds, mut rest)) = span else { return Ok(None) };
-        let now = self.host.now_ns();
-        if !began {
-            self.waits.began_ns = now;
-        } else if seconds >= 0 && (0..SECOND_NS).contains(&rest) {
-            let gone = now.saturating_sub(self.waits.began_ns).max(0);
+        let gone = self.gone_ns(began);
+        if gone > 0 && seconds >= 0 && (0..SECOND_NS).contains(&rest) {
             let left = seconds.saturating_mul(SECOND_NS).saturating_add(rest);
             let left = left.saturating_sub(gone).max(0);
             (seconds, rest) = (left / SECOND_NS, left % SECOND_NS);

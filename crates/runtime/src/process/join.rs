@@ -55,11 +55,10 @@ impl ThreadClient {
         placement::at_fork(served.services(), parent, child, shares_memory);
         served.services().enter_child(process, pid);
         served.services().set_alone(!shares_memory);
-        if !shares_memory {
-            bells::begin(served.services().files());
-        }
         if shares_memory {
             served.services().set_newborn();
+        } else {
+            bells::begin(served.services().files());
         }
         self.process = process.0;
     }
