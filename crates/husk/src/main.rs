@@ -36,6 +36,7 @@ mod explain;
 mod metrics;
 mod named;
 mod net;
+mod numbers;
 mod pages;
 mod picture;
 mod recover;
@@ -604,6 +605,9 @@ fn begin() -> ExitCode {
 }
 
 fn unmeasured(problem: anyhow::Error) -> ExitCode {
+    if let Some(failure) = problem.downcast_ref::<Failure>() {
+        return failed(failure);
+    }
     say(&format!("cannot measure: {problem:#}; see `husk check`"));
     ExitCode::from(STATUS_HUSK)
 }

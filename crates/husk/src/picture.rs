@@ -1,10 +1,11 @@
 //! Pages of pictures: HTML files that need nothing else, with drawings in them.
 
 use std::fmt::Write;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use anyhow::Context;
+use husk_supervisor::output::failure::Failure;
+use husk_supervisor::run::request::reason;
 
 /// Size of a drawing of a course, without its labels.
 const WIDTH_PX: f64 = 640.0;
@@ -17,18 +18,23 @@ const GAP_PX: f64 = 22.0;
 const COLOURS: [&str; 6] = ["#c44", "#47a", "#593", "#a63", "#849", "#666"];
 
 /// Makes the directory of a page, before anything is measured: its parent must be there.
-pub fn make_directory(directory: &Path) -> anyhow::Result<()> {
+pub fn make_directory(directory: &Path) -> Result<(), Failure> {
     match std::fs::create_dir(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error)
-            .with_context(|| format!("cannot make {} for the report", directory.display())),
-        _ => Ok(()),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(not_written(directory, &error)),
+        _ if directory.is_dir() => Ok(()),
+        _ => Err(not_written(directory, &ErrorKind::NotADirectory.into())),
     }
 }
 
 /// Writes a page.
-pub fn write(directory: &Path, name: &str, page: &str) -> anyhow::Result<()> {
+pub fn write(directory: &Path, name: &str, page: &str) -> Result<(), Failure> {
     let path = directory.join(name);
-    std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))
+    std::fs::write(&path, page).map_err(|error| not_written(&path, &error))
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Failure {
+    let what = format!("cannot write the report to {}", path.display());
+    Failure::new(what, reason(error), "name a directory that can be made or written to")
 }
 
 /// The beginning of a page.

@@ -65,7 +65,9 @@ fn numbers_of_kernels_out_of_reach_are_refused_with_a_line() {
     for wrong in ["1", "25", "2,x"] {
         let outcome = net(&["sim", "--kernels", wrong]);
         assert_eq!(outcome.status.code(), Some(125), "{}", outcome.shown());
-        assert!(matches!(said(&outcome)[..], [line] if line.contains("--kernels")), "{wrong}");
+        let told = ["--kernels", "choose a whole number from 2 to 24"];
+        let is_told = |line: &str| told.iter().all(|part| line.contains(part));
+        assert!(matches!(said(&outcome)[..], [line] if is_told(line)), "{}", outcome.shown());
     }
 }
 
@@ -177,6 +179,32 @@ fn who_may_not_steer_is_told_by_the_bench_in_one_line() {
     command.args(["bench", "net"]);
     let said = server::refused(crate::as_nobody(&command));
     assert!(said.contains("husk net check"), "{said}");
+}
+
+#[test]
+fn what_is_no_row_number_or_directory_of_the_bench_is_told_with_what_there_is() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("bench-net");
+    let work = scratch.fresh("work");
+    fs::write(work.join("file"), "").expect("a file");
+    let directory = "name a directory that can be made or written to";
+    for (wrong, remedy) in [
+        (["--only", "nope"], "there are nginx, even | "),
+        (["--rounds", "x"], "choose a whole number from 1 to 100;"),
+        (["--rounds", "0"], "choose a whole number from 1 to 100;"),
+        (["--report", "no/such/place"], directory),
+        (["--report", "file"], directory),
+    ] {
+        let mut command = Command::new(binary());
+        command.args(["bench", "net"]).args(wrong);
+        let outcome = run(&scratch, &work, command);
+        assert_eq!(outcome.status.code(), Some(125), "{}", outcome.shown());
+        let [line] = &said(&outcome)[..] else { panic!("{}", outcome.shown()) };
+        assert!(line.contains(wrong[1]) && line.contains(remedy), "{line}");
+        assert!(!line.contains("`husk check`"), "that says nothing of it: {line}");
+    }
 }
 
 #[test]

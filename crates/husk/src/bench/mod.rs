@@ -37,7 +37,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use husk_supervisor::output::failure::STATUS_SIGNAL_BASE;
+use husk_supervisor::output::failure::{Failure, STATUS_SIGNAL_BASE};
 
 use crate::picture;
 use files::{hare, operations, scale, scale_part, workloads, write_back};
@@ -173,7 +173,7 @@ pub struct FsOptions {
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// About how long to measure, in seconds.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, default_value_t = 20, value_parser = crate::numbers::whole::<u64>(1..=600))]
     seconds: u64,
     /// Directory on a tmpfs for the native side [default: a new one in /dev/shm].
     #[arg(long, value_name = "DIR")]
@@ -245,16 +245,28 @@ fn measure(all: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<Exi
     }
 }
 
+/// Why nothing is measured, where it is known what to do about it.
+fn unable(why: impl Into<String>, remedy: impl Into<String>) -> Failure {
+    Failure::new("cannot measure", why, remedy)
+}
+
+/// No row is chosen.
+fn none_chosen(text: &str, names: &str) -> Failure {
+    unable(format!("no row's name contains {text:?}"), format!("there are {names}"))
+}
+
 /// The rows whose names contain what `--only` says.
 fn chosen<'a, T>(
     all: &'a [T],
     name: fn(&T) -> &str,
     only: Option<&str>,
-) -> anyhow::Result<Vec<&'a T>> {
+) -> Result<Vec<&'a T>, Failure> {
     let text = only.unwrap_or_default();
     let rows: Vec<_> = all.iter().filter(|row| name(row).contains(text)).collect();
-    let names = || all.iter().map(name).collect::<Vec<_>>().join(" | ");
-    anyhow::ensure!(!rows.is_empty(), "no row's name contains {text:?}; there are {}", names());
+    if rows.is_empty() {
+        let names = all.iter().map(name).collect::<Vec<_>>().join(" | ");
+        return Err(none_chosen(text, &names));
+    }
     Ok(rows)
 }
 

@@ -18,6 +18,7 @@ use husk_supervisor::output::say;
 use husk_supervisor::show::check::{Fact, State};
 use husk_supervisor::show::sockets;
 
+use crate::numbers::whole;
 use crate::picture::{self, Course, Line};
 use crate::{failed, shown};
 
@@ -138,11 +139,11 @@ pub struct Attach {
 pub struct Tuned {
     /// Window of the moving averages, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 200,
-          value_parser = clap::value_parser!(u64).range(100..=10_000))]
+          value_parser = whole::<u64>(100..=10_000))]
     window_ms: u64,
     /// Share of a CPU, in per cent, from which a process may count as overloaded.
     #[arg(long, value_name = "PERCENT", default_value_t = 25,
-          value_parser = clap::value_parser!(u8).range(0..=100))]
+          value_parser = whole::<u8>(0..=100))]
     wake_percent: u8,
     /// Let no group move: connections go where the table leads them from the beginning.
     #[arg(long)]
@@ -184,14 +185,14 @@ impl Tuned {
 pub struct Simulation {
     /// Numbers of kernels, 2 to 24 each.
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 4, 8, 16, 24],
-          value_parser = clap::value_parser!(u64).range(2..=24))]
+          value_parser = whole::<u64>(2..=24))]
     kernels: Vec<u64>,
     /// Seed of the random numbers.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
     seed: u64,
     /// Simulated time of each experiment.
     #[arg(long, value_name = "N", default_value_t = 10,
-          value_parser = clap::value_parser!(u64).range(1..=600))]
+          value_parser = whole::<u64>(1..=600))]
     seconds: u64,
     /// Print one JSON document instead of the table.
     #[arg(long)]
@@ -324,9 +325,8 @@ fn simulate(options: &Simulation) -> ExitCode {
     if let Some(directory) = &options.report {
         let written = picture::make_directory(directory)
             .and_then(|()| picture::write(directory, "net-sim.html", &page(&report)));
-        if let Err(why) = written {
-            say(&format!("{why:#}; name a directory that can be made or written to"));
-            return ExitCode::from(STATUS_HUSK);
+        if let Err(failure) = written {
+            return failed(&failure);
         }
     }
     status(shown(&report, options.json, sim::Report::table))

@@ -57,10 +57,10 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Minimum number of rounds of each row.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 5, value_parser = crate::numbers::whole::<u32>(1..=100))]
     rounds: u32,
     /// Maximum number of processes at once [default: the cores online; for commands, 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(1..=64))]
     processes: Option<u32>,
     /// The `--guard` of `husk run`: `on` or `off`.
     #[arg(long, value_name = "on|off")]

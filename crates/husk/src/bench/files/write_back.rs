@@ -33,7 +33,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// How many rounds of each row.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 3, value_parser = crate::numbers::whole::<u32>(1..=100))]
     rounds: u32,
     /// Also 200,000 new files, and as many appended ones.
     #[arg(long)]
@@ -42,7 +42,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     directory: PathBuf,
     /// How many files each row has, a multiple of 500 [default: as its name says].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(500..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(500..=1_000_000))]
     files: Option<u32>,
     /// Only rows whose name contains this.
     #[arg(long, value_name = "TEXT")]

@@ -35,6 +35,7 @@ use crate::bench::measure::machine::Machine;
 use crate::bench::measure::scratch::Scratch;
 use crate::bench::measure::stop;
 use crate::bench::report::median;
+use crate::bench::{none_chosen, unable};
 use host::{Host, Place};
 use starts::Starts;
 use tools::{Built, Site, Tool};
@@ -55,24 +56,24 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// Builds of each row.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 3, value_parser = crate::numbers::whole::<u32>(1..=100))]
     rounds: u32,
     /// C files of the project.
-    #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(2..=5000))]
+    #[arg(long, default_value_t = 150, value_parser = crate::numbers::whole::<u32>(2..=5000))]
     files: u32,
     /// On how many hosts, home included.
     #[arg(long, value_name = "N[,N...]", value_delimiter = ',', default_values_t = [1, 2, 4],
-        value_parser = clap::value_parser!(u8).range(1..=16))]
+        value_parser = crate::numbers::whole::<u8>(1..=16))]
     hosts: Vec<u8>,
     /// Part of a processor that each host has, in per cent.
-    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u64).range(10..=100))]
+    #[arg(long, default_value_t = 25, value_parser = crate::numbers::whole::<u64>(10..=100))]
     quota: u64,
     /// Jobs at once for each host.
-    #[arg(long, default_value_t = JOBS)]
+    #[arg(long, default_value_t = JOBS, value_parser = crate::numbers::whole::<usize>(1..=1024))]
     jobs: usize,
     /// Also build on two hosts between which a round trip takes so long; 0: do not.
     #[arg(long, value_name = "MS", default_value_t = 20,
-        value_parser = clap::value_parser!(u64).range(0..=1000))]
+        value_parser = crate::numbers::whole::<u64>(0..=1000))]
     delay: u64,
     /// Only rows whose name (tool and hosts, e.g. `husk, 4 hosts`) contains this.
     #[arg(long, value_name = "TEXT")]
@@ -157,14 +158,16 @@ fn plans(options: &Options) -> anyhow::Result<Vec<Plan>> {
     let names = all.iter().map(|plan| plan.name.clone()).collect::<Vec<_>>().join(" | ");
     all.retain(is_chosen);
     let found = all.len() > 2 || text.is_empty() || BASE.contains(text);
-    anyhow::ensure!(found, "no row's name contains {text:?}; there are {names}");
-    Ok(all)
+    if found { Ok(all) } else { Err(none_chosen(text, &names).into()) }
 }
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut plans = plans(options)?;
-    anyhow::ensure!(geteuid().is_root(), "hosts are made of namespaces and quotas: run as root");
+    if !geteuid().is_root() {
+        let why = "hosts are made of namespaces and quotas";
+        return Err(unable(why, "run it as root").into());
+    }
     quota::remove_stale();
     let scratch = Scratch::create(None)?;
     let project = scratch.disk.join("project");

@@ -5,7 +5,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context;
 
 use super::host::address;
 use crate::bench::processes::exec::find;
@@ -15,8 +14,7 @@ const KEYS: [&str; 2] = ["hostkey", "userkey"];
 
 /// Makes all of it below `disk` for so many hosts; the directory of home's `ssh`.
 pub fn write(disk: &Path, hosts: usize) -> anyhow::Result<PathBuf> {
-    let needed = "install it: apt-get install openssh-client";
-    let (ssh, keygen) = (find("ssh").context(needed)?, find("ssh-keygen").context(needed)?);
+    let (ssh, keygen) = (find("ssh")?, find("ssh-keygen")?);
     for key in KEYS {
         let mut make = Command::new(&keygen);
         let made = make.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(disk.join(key)).status();

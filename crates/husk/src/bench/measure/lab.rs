@@ -14,8 +14,11 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::Context;
+use husk_supervisor::output::failure::Failure;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
+
+use crate::bench::unable;
 
 /// The sender's address.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -37,8 +40,7 @@ pub fn gain_rights() -> anyhow::Result<()> {
     if user.is_root() {
         return Ok(());
     }
-    unshare(CloneFlags::CLONE_NEWUSER)
-        .context("no network namespaces for this user: run as root")?;
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(|why| none(&why.into()))?;
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
@@ -65,7 +67,11 @@ pub fn made() -> anyhow::Result<File> {
         anyhow::Ok(File::open("/proc/thread-self/ns/net")?)
     };
     let made = thread::spawn(make).join().unwrap_or_else(|_| anyhow::bail!("a thread panicked"));
-    made.context("no network namespace can be made: run as root")
+    Ok(made.map_err(|why| none(&why))?)
+}
+
+fn none(why: &anyhow::Error) -> Failure {
+    unable(format!("no network namespace can be made: {why}"), "run it as root")
 }
 
 impl Lab {
@@ -101,7 +107,8 @@ impl Lab {
 /// Runs `ip` in the namespace of this thread.
 pub fn ip(words: &str) -> anyhow::Result<()> {
     let output = Command::new("ip").args(words.split(' ')).output();
-    let output = output.context("no `ip` here (Debian: apt-get install iproute2)")?;
+    let missing = |_| unable("no `ip` here", "install it (Debian: `apt-get install iproute2`)");
+    let output = output.map_err(missing)?;
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.lines().next().unwrap_or_default();
     anyhow::ensure!(output.status.success(), "`ip {words}`: {said}");

@@ -25,7 +25,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// Rounds of each row.
-    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 11, value_parser = crate::numbers::whole::<u32>(1..=1000))]
     rounds: u32,
     /// Only rows whose name contains this.
     #[arg(long, value_name = "TEXT")]

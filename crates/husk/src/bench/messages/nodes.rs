@@ -63,7 +63,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// Rounds of each row; of the builds a third of it.
-    #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    #[arg(long, default_value_t = 21, value_parser = crate::numbers::whole::<u32>(3..=1000))]
     rounds: u32,
     /// Leave the builds out.
     #[arg(long)]

@@ -39,6 +39,7 @@ use crate::bench::measure::scratch::Scratch;
 use crate::bench::measure::stop;
 use crate::bench::report::median;
 use crate::bench::servers::cpu_ns;
+use crate::bench::unable;
 use crate::picture;
 use clients::{Ask, CLIENTS, LOADS, Load, Pace};
 use figures::{Report, Turn, course, paced_by, summed};
@@ -56,7 +57,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// Rounds; one takes some 300 s.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 3, value_parser = crate::numbers::whole::<u32>(1..=100))]
     rounds: u32,
     /// Only rows whose name (server, load and pace, e.g. `nginx, even` or `nginx, even, paced`)
     /// contains this.
@@ -167,8 +168,10 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if let Some(directory) = &options.report {
         picture::make_directory(directory)?;
     }
-    let able = steer::check::check().way == "ebpf";
-    anyhow::ensure!(able, "nothing can be steered here: run as root, and see `husk net check`");
+    if steer::check::check().way != "ebpf" {
+        let remedy = "run it as root, and see `husk net check`";
+        return Err(unable("nothing can be steered by eBPF here", remedy).into());
+    }
     let (lab, scratch) = (Lab::new()?, Scratch::create(None)?);
     let machine = Machine::look(None);
     let costs = cost::connections(options.rounds.max(5))?;

@@ -20,6 +20,7 @@ use crate::bench::measure::machine::Machine;
 use crate::bench::measure::stop;
 use crate::bench::measure::worker::children_us;
 use crate::bench::report::median;
+use crate::bench::unable;
 
 /// Names of the image, within a directory of images that is its own.
 pub const NAME: &str = "bench";
@@ -38,7 +39,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// How many starts of each kind.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 500, value_parser = crate::numbers::whole::<u32>(1..=100_000))]
     rounds: u32,
 }
 
@@ -208,5 +209,14 @@ pub fn find(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| OsStr::new("/usr/bin:/bin").to_owned());
     let all = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     let mut files = all.map(|directory| directory.join(name));
-    files.find(|file| file.is_file()).with_context(|| format!("there is no {name}"))
+    let package = match name {
+        "nginx" => "nginx-light",
+        "redis-benchmark" => "redis-tools",
+        "ssh" | "ssh-keygen" => "openssh-client",
+        "sshd" => "openssh-server",
+        other => other,
+    };
+    let remedy = format!("install it (Debian: `apt-get install {package}`)");
+    let missing = || unable(format!("there is no {name}"), remedy);
+    Ok(files.find(|file| file.is_file()).ok_or_else(missing)?)
 }

@@ -53,7 +53,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// How long to keep the image busy, in seconds.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, default_value_t = 10, value_parser = crate::numbers::whole::<u64>(1..=600))]
     seconds: u64,
 }
 

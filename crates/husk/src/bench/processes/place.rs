@@ -34,13 +34,13 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// Rounds of each row.
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=200))]
+    #[arg(long, default_value_t = 9, value_parser = crate::numbers::whole::<u32>(1..=200))]
     rounds: u32,
     /// Directory of a project that `make` builds.
     #[arg(long, value_name = "DIR", default_value = "examples/hello-c")]
     project: PathBuf,
     /// Jobs of `make` at a time [default: the cores online].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(1..=1024))]
     jobs: Option<u32>,
     /// The `--guard` of `husk run`: `on` or `off`.
     #[arg(long, value_name = "on|off")]

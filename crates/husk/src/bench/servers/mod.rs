@@ -58,10 +58,10 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// Rounds of each row; one takes some five seconds.
-    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 11, value_parser = crate::numbers::whole::<u32>(1..=1000))]
     rounds: u32,
     /// Connections of wrk at a time [default: wrk's own, 10].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(2..=10_000))]
     connections: Option<u32>,
     /// The `--guard` of `husk run`: `on` or `off`.
     #[arg(long, value_name = "on|off")]

@@ -37,18 +37,15 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// Rounds of each row.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 5, value_parser = crate::numbers::whole::<u32>(1..=1000))]
     rounds: u32,
     /// Requests in a round of one client; of 8 and 50 clients four and ten times as many.
-    #[arg(long, default_value_t = 2000, value_parser = requests())]
+    #[arg(long, default_value_t = 2000,
+        value_parser = crate::numbers::whole::<u64>(100..=1_000_000))]
     requests: u64,
     /// Only this policy of appendfsync: always, everysec or no.
     #[arg(long, value_name = "POLICY", value_parser = POLICIES)]
     only: Option<String>,
-}
-
-fn requests() -> clap::builder::RangedU64ValueParser<u64> {
-    clap::value_parser!(u64).range(100..=1_000_000)
 }
 
 /// Rate and latencies of one side.

@@ -40,7 +40,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     /// Rounds; one takes some three seconds.
-    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 11, value_parser = crate::numbers::whole::<u32>(1..=1000))]
     rounds: u32,
 }
 
