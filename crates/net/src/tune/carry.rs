@@ -49,7 +49,10 @@ struct Change {
 
 /// What `tune` would do.
 pub fn dry_run(host: &impl Host, options: &Options) -> Result<Report, Problem> {
-    let (_, rows, _) = survey(host, options)?;
+    let (_, mut rows, _) = survey(host, options)?;
+    for row in rows.iter_mut().filter(|row| row.outcome == Outcome::Set) {
+        row.outcome = Outcome::WouldSet;
+    }
     Ok(Report { interface: host.interface().to_owned(), rows })
 }
 
@@ -385,7 +388,13 @@ mod tests {
         let before = host.values();
         let dry = dry_run(&host, &all()).unwrap();
         assert_eq!((host.values(), host.recall().unwrap()), (before, None));
-        assert_eq!(dry, tune(&mut host, &all()).unwrap());
+        assert!(dry.text().contains("gro                  0 -> 1 (dry run)"), "{}", dry.text());
+        assert!(outcomes(&dry, Outcome::WouldSet) > 8 && outcomes(&dry, Outcome::Set) == 0);
+        let mut tuned = tune(&mut host, &all()).unwrap();
+        for row in tuned.rows.iter_mut().filter(|row| row.outcome == Outcome::Set) {
+            row.outcome = Outcome::WouldSet;
+        }
+        assert_eq!(dry, tuned);
     }
 
     #[test]

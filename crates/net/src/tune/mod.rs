@@ -50,8 +50,10 @@ pub struct Row {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It has its new value (or would, in a dry run).
+    /// It has its new value.
     Set,
+    /// It would get it, were this not a dry run.
+    WouldSet,
     /// It had the value already.
     AsWanted,
     /// The device or Linux cannot.
@@ -80,6 +82,7 @@ impl Report {
             let (before, after) = (value(&row.before), value(&row.after));
             let what = match row.outcome {
                 Outcome::Set => format!("{before} -> {after}"),
+                Outcome::WouldSet => format!("{before} -> {after} (dry run)"),
                 Outcome::AsWanted => format!("{before} (no change)"),
                 Outcome::Cannot => "not set".to_owned(),
                 Outcome::Foreign => format!("{before} (left alone)"),
