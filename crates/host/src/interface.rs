@@ -12,6 +12,7 @@ const SIOCETHTOOL: usize = 0x8946;
 const SIOCGIFHWADDR: usize = 0x8927;
 const TUNSETIFF: usize = 0x4004_54ca;
 const SOL_SOCKET: usize = 1;
+const SO_BINDTOIFINDEX: usize = 62;
 const SO_NETNS_COOKIE: usize = 71;
 /// `IFF_TUN | IFF_NO_PI`: packets of IP, and nothing before them.
 const TUN: usize = 0x1001;
@@ -86,14 +87,24 @@ pub fn hardware_address(socket: i32, interface: &str) -> Result<[u8; 6], Errno> 
 /// A number of the socket's network namespace that no other one gets until the machine is started
 /// again. `ENOPROTOOPT`: Linux before 5.14.
 pub fn namespace_cookie(socket: i32) -> Result<u64, Errno> {
-    let (mut cookie, mut length) = (0u64, size_of::<u64>() as u32);
-    let value = core::ptr::from_mut(&mut cookie) as usize;
+    number(socket, SO_NETNS_COOKIE, size_of::<u64>())
+}
+
+/// Number of the interface that a socket is bound to (`SO_BINDTODEVICE`); 0: to none.
+pub fn bound_to(socket: i32) -> Result<u64, Errno> {
+    number(socket, SO_BINDTOIFINDEX, size_of::<u32>())
+}
+
+/// An option of a socket that is a number of at most eight bytes.
+fn number(socket: i32, option: usize, bytes: usize) -> Result<u64, Errno> {
+    let (mut number, mut length) = (0u64, bytes.min(size_of::<u64>()) as u32);
+    let value = core::ptr::from_mut(&mut number) as usize;
     let bytes = core::ptr::from_mut(&mut length) as usize;
-    let arguments = [socket as usize, SOL_SOCKET, SO_NETNS_COOKIE, value, bytes, 0];
+    let arguments = [socket as usize, SOL_SOCKET, option, value, bytes, 0];
     // SAFETY: both live until the call is over, which writes at most the eight bytes of the first.
     let raw = unsafe { syscall(nr::getsockopt, arguments) };
     Errno::check(raw as i64)?;
-    Ok(core::hint::black_box(cookie))
+    Ok(core::hint::black_box(number))
 }
 
 /// Whether packets are merged. `EOPNOTSUPP`: the device cannot.

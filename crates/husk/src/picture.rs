@@ -20,7 +20,9 @@ const COLOURS: [&str; 6] = ["#c44", "#47a", "#593", "#a63", "#849", "#666"];
 /// Makes the directory of a page, before anything is measured: its parent must be there.
 pub fn make_directory(directory: &Path) -> Result<(), Failure> {
     match std::fs::create_dir(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(not_written(directory, &error)),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(not_written(directory, &error))
+        }
         _ if directory.is_dir() => Ok(()),
         _ => Err(not_written(directory, &ErrorKind::NotADirectory.into())),
     }

@@ -446,6 +446,60 @@ fn processes_that_have_only_the_port_in_common_are_steered_too_and_too_many_are_
     drop((own, more));
 }
 
+/// A process with two sockets that share a port, on an address; some options are set
+/// for both, and others for the second alone. It says the port.
+const TWO_SOCKETS: &str = r#"
+import socket, sys
+address, both, apart = sys.argv[1], *map(eval, sys.argv[2:])
+family = socket.AF_INET6 if ":" in address else socket.AF_INET
+port, sockets = 0, []
+for options in (both, both + apart):
+    one = socket.socket(family)
+    for level, option, value in [(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)] + options:
+        one.setsockopt(level, option, value)
+    one.bind((address, port))
+    one.listen()
+    port = one.getsockname()[1]
+    sockets.append(one)
+print(port, flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn sockets_that_linux_keeps_apart_are_refused_and_those_of_one_interface_are_steered() {
+    if unable() {
+        return;
+    }
+    let to_lo = "[(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'lo')]";
+    let six_alone = "[(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)]";
+    let cases = [
+        ("127.0.0.1", to_lo, "[]", true),
+        ("127.0.0.1", "[]", to_lo, false),
+        ("::", six_alone, "[]", true),
+        ("::", "[]", six_alone, false),
+    ];
+    for (address, both, apart, fits) in cases {
+        let mut python = Command::new("python3");
+        python.args(["-c", TWO_SOCKETS, address, both, apart]);
+        let mut python = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it");
+        let mut port = String::new();
+        let said = python.stdout.as_mut().expect("what it says");
+        BufReader::new(said).read_line(&mut port).expect("a port");
+        for way in ["ebpf", "cbpf"] {
+            let attach = ["attach", port.trim(), "--way", way];
+            if fits {
+                done(&attach);
+                done(&["detach", port.trim()]);
+            } else {
+                let said = refused(net(&attach));
+                assert!(said.contains("SO_BINDTODEVICE") && said.contains("alike"), "{said}");
+            }
+        }
+        drop(python.stdin.take());
+        python.wait().expect("it ends");
+    }
+}
+
 #[test]
 fn a_server_that_ends_while_it_is_named_is_told_in_one_line() {
     if unable() {

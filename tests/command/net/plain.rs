@@ -54,7 +54,7 @@ fn a_user_steers_a_server_of_their_own_until_they_detach() {
     let server = Server::of_nobody(&["127.0.0.1", "[::1]"]);
     let pid = server.master.id().to_string();
     let said = works(&[&["attach", &pid], &STILL[..]].concat());
-    assert!(said.contains("by cBPF, without privilege") && said.lines().count() == 2, "{said}");
+    assert!(said.contains("sockets by cBPF;") && said.lines().count() == 2, "{said}");
     let six = std::net::Ipv6Addr::LOCALHOST.into();
     let even = server.answers_at(six, 40, |group| group % 2 == 0);
     assert!(is_steered(&server) && all_same(&even), "{even:?}");
@@ -133,6 +133,30 @@ fn a_killed_balancer_leaves_its_table_which_is_shown_and_undone() {
     assert!(!is_steered(&server));
     let said = refused(theirs(&["stat", &server.place()]));
     assert!(said.contains("nothing is steered"), "{said}");
+}
+
+#[test]
+fn root_sees_what_users_steer_and_what_root_has_undone_steers_to_nobody_any_more() {
+    if unable() {
+        return;
+    }
+    let server = Server::of_nobody(LOOPBACK);
+    let line = |stat: Command| {
+        let all = output(stat).stdout;
+        let all = String::from_utf8_lossy(&all);
+        all.lines().find(|line| line.starts_with(&server.place())).unwrap_or_default().to_owned()
+    };
+    let (of_root, of_user) = (|| line(net(&["stat"])), || line(theirs(&["stat"])));
+    for end in ["detach", "attach"] {
+        attach(&server);
+        assert!(of_root().contains(", cbpf, "), "{}", of_root());
+        server.signal(server.balancer(), Signal::KILL);
+        until("both are told", || of_root() == of_user() && of_root().contains("was killed"));
+        done(&[end, &server.place()]);
+        assert_eq!(of_user(), "", "{end}");
+        assert_eq!(of_root().is_empty(), end == "detach");
+    }
+    done(&["detach", &server.place()]);
 }
 
 #[test]
@@ -230,7 +254,7 @@ fn sockets_of_one_process_are_steered_and_that_their_loads_do_not_show_is_told()
     let target = address.to_string();
     let attached = output(net(&["attach", &target, "--way", "cbpf"]));
     let said = String::from_utf8_lossy(&attached.stderr).into_owned();
-    assert!(attached.status.success() && said.contains("among 2 sockets"), "{said}");
+    assert!(attached.status.success() && said.contains("among 2 sockets by cBPF;"), "{said}");
     let seen = output(net(&["stat", &target])).stdout;
     for text in [said, String::from_utf8_lossy(&seen).into_owned()] {
         assert!(text.contains("cBPF cannot tell their loads apart"), "{text}");

@@ -294,7 +294,7 @@ fn attach(options: &Attach) -> Result<bool, Problem> {
     for one in &begun {
         let how = match one.way {
             steer::Kind::Ebpf => "",
-            steer::Kind::Cbpf => " by cBPF, without privilege",
+            steer::Kind::Cbpf => " by cBPF",
         };
         say(&format!(
             "steers the connections of {} among {} sockets{how}; `husk net detach {}` ends it",

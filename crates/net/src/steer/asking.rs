@@ -1,13 +1,13 @@
 //! The commands' side: starts a balancer, reads what it shows, ends it.
 
-use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::net::SocketAddrUnix;
 use rustix::process::geteuid;
 
 use super::left::Left;
@@ -15,8 +15,9 @@ use super::listeners::{Place, borrow, family, find, see, shares_its_port};
 use super::lock;
 use super::name;
 use super::numbers;
+use super::others;
 use super::seen::Snapshot;
-use super::state::{directory, file};
+use super::state::{directory, file, files};
 use super::way::take_away;
 use crate::problem::Problem;
 use husk_abi::Errno;
@@ -29,7 +30,7 @@ pub(super) const READY: &str = "ready";
 pub(super) const DONE: &str = "done";
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// No answer is longer: of root's questions to another user's balancer.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Begins to steer, at every address where the target listens; `balance` makes the command that a
 /// balancer is started by. What happens is said by the balancer itself where it fails; then nothing
@@ -43,7 +44,10 @@ pub fn attach(target: &str, balance: impl Fn() -> Command) -> Result<Vec<Snapsho
     let mut begun = Vec::new();
     for (pid, place) in &places {
         match begin(*pid, place, balance()) {
-            Ok(Some(snapshot)) => begun.push(snapshot),
+            Ok(Some(snapshot)) => {
+                others::forget_left(place);
+                begun.push(snapshot);
+            }
             failed => {
                 // What was steered before stays; what has just begun does not.
                 places[..begun.len()].iter().for_each(|(pid, place)| drop(end(*pid, place)));
@@ -74,8 +78,11 @@ fn begin(pid: u32, place: &Place, mut balance: Command) -> Result<Option<Snapsho
 
 /// What the balancer of a place answers: by its file, or by its name where there is none.
 fn answer_of(pid: u32, place: &Place, request: u8) -> io::Result<String> {
-    match call(&file(place, "socket")).and_then(|stream| answer(stream, request)) {
-        Err(why) if is_nobody(&why) => answer(name::call(pid, place).map_err(nobody)?, request),
+    let end = Instant::now() + ANSWER_WITHIN;
+    match call(&file(place, "socket")).and_then(|stream| answer(stream, request, end)) {
+        Err(why) if is_nobody(&why) => {
+            answer(name::call(pid, place).map_err(nobody)?, request, end)
+        }
         other => other,
     }
 }
@@ -83,7 +90,7 @@ fn answer_of(pid: u32, place: &Place, request: u8) -> io::Result<String> {
 /// The way to a balancer by its file. Where a user's directory is in /tmp, a stranger may have made
 /// it: nobody is there.
 fn call(socket: &Path) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(socket)?;
+    let stream = name::connected(&SocketAddrUnix::new(socket)?)?;
     let is_fine = geteuid().is_root() || name::is_trusted(&stream);
     if is_fine { Ok(stream) } else { Err(io::ErrorKind::NotFound.into()) }
 }
@@ -93,12 +100,24 @@ fn nobody(why: io::Error) -> io::Error {
     if is_nobody(&why) || why.kind() == name::ROOTS { why } else { io::ErrorKind::NotFound.into() }
 }
 
-fn answer(mut stream: UnixStream, request: u8) -> io::Result<String> {
-    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+/// What it answers until then: another user's may write a byte now and then.
+pub(super) fn answer(mut stream: UnixStream, request: u8, end: Instant) -> io::Result<String> {
     stream.write_all(&[request])?;
-    let mut text = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
-    if text.is_empty() { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(text) }
+    let (mut text, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        let rest = end.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero());
+        stream.set_read_timeout(Some(rest.ok_or(io::ErrorKind::WouldBlock)?))?;
+        match stream.read(&mut part) {
+            Ok(0) if text.is_empty() => return Err(io::ErrorKind::ConnectionReset.into()),
+            Ok(0) => return String::from_utf8(text).map_err(io::Error::other),
+            Ok(bytes) => text.extend_from_slice(&part[..bytes]),
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(why) => return Err(why),
+        }
+        if text.len() > ANSWER_BYTES_MAX {
+            return Err(io::Error::other("its answer has no end"));
+        }
+    }
 }
 
 fn ask(pid: u32, place: &Place) -> Result<Snapshot, Problem> {
@@ -119,7 +138,7 @@ fn ask(pid: u32, place: &Place) -> Result<Snapshot, Problem> {
 }
 
 /// What a balancer shows; `None`: there is none.
-fn shown(answer: io::Result<String>) -> Result<Option<Snapshot>, Problem> {
+pub(super) fn shown(answer: io::Result<String>) -> Result<Option<Snapshot>, Problem> {
     let text = match answer {
         Ok(text) => text,
         Err(why) if is_nobody(&why) => return Ok(None),
@@ -162,26 +181,27 @@ pub fn look(target: &str) -> Result<Vec<Snapshot>, Problem> {
     Ok(asked.into_iter().flatten().collect())
 }
 
-/// What all balancers show.
+/// What all balancers show; to root, also those of other users.
 pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
-    let entries = match fs::read_dir(directory()) {
-        Ok(entries) => entries,
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+    let directory = directory();
+    let sockets = match files(&directory, "socket") {
+        Ok(sockets) => sockets,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(why) => return Err(Problem::new(SEE, why, "run it as root")),
     };
-    let mut sockets: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    sockets.retain(|path| path.extension().is_some_and(|end| end == "socket"));
-    sockets.sort();
     // Who was killed does not answer; who may not ask, or waits in vain, is told.
+    let end = || Instant::now() + ANSWER_WITHIN;
     let answers = sockets
         .iter()
-        .map(|socket| shown(call(socket).and_then(|stream| answer(stream, LOOK))).transpose());
+        .map(|socket| shown(call(socket).and_then(|one| answer(one, LOOK, end()))).transpose());
     let mut all = answers.flatten().collect::<Result<Vec<_>, _>>()?;
+    all.extend(others::seen());
+    let left = Left::all(&directory).into_iter().chain(others::left());
     let is_steered = |left: &Left| {
         let address = left.place.address.to_string();
         all.iter().any(|one| one.address == address && one.namespace == left.place.namespace)
     };
-    let left: Vec<_> = Left::all().into_iter().filter(|left| !is_steered(left)).collect();
+    let left: Vec<_> = left.filter(|left| !is_steered(left)).collect();
     all.extend(left.iter().map(|left| Snapshot::left(left.pid, &left.place)));
     Ok(all)
 }
@@ -230,6 +250,9 @@ fn end(pid: u32, place: &Place) -> Result<bool, Problem> {
     let undone = undo(pid, place);
     // What a killed balancer left; another would replace it.
     lock::leave(place);
+    if undone.is_ok() {
+        others::forget_left(place);
+    }
     undone.map_err(|errno| Problem::refused("take the program from these sockets", errno))
 }
 
@@ -244,15 +267,16 @@ fn undo(pid: u32, place: &Place) -> Result<bool, Errno> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use rustix::process::Uid;
     use rustix::thread::set_thread_res_uid;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
 
     /// Does it as this user, in a thread of its own.
-    fn with_uid<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
+    pub fn with_uid<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
         let work = || {
             let uid = Uid::from_raw(uid);
             set_thread_res_uid(uid, uid, uid).unwrap();

@@ -21,8 +21,8 @@ use super::check::not_lent;
 use super::diag::Diag;
 use super::left;
 use super::listeners::{
-    Member, Place, Seen, Which, accept, ask, borrow, cpu_ns, family, is_there, passive_opens, see,
-    shares_its_port,
+    Member, Place, Seen, Which, accept, are_one_group, ask, borrow, cpu_ns, family, is_there,
+    passive_opens, see, shares_its_port,
 };
 use super::lock;
 use super::name::is_trusted;
@@ -453,6 +453,11 @@ impl Balancer {
         if !sockets.iter().all(shares_its_port) {
             let remedy = "let it listen with SO_REUSEPORT (nginx: `listen ... reuseport`)";
             return Err(Problem::new(what, "its socket does not share its port", remedy));
+        }
+        if !are_one_group(&sockets) {
+            let why = "Linux keeps its sockets apart: some are bound to an interface \
+                       (SO_BINDTODEVICE), or take IPv6 alone, and others not";
+            return Err(Problem::new(what, why, "let all of them listen alike"));
         }
         let kernel = |group: usize| {
             let before = self.inodes.get(self.angel.table.group(group).kernel);

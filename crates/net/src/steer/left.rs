@@ -1,14 +1,21 @@
 //! What a killed balancer leaves that steers by cBPF: its last table, and a note of the sockets
 //! that have it.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Read;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
 
 use super::listeners::{Place, see};
-use super::state::{directory, file};
+use super::state::{file, files};
 
 /// Ending of its file.
 pub(super) const KIND: &str = "cbpf";
+/// A note is shorter.
+const NOTE_BYTES_MAX: u64 = 16 << 10;
 
 /// A table that nobody changes any more.
 pub(super) struct Left {
@@ -20,18 +27,22 @@ pub(super) struct Left {
 impl Left {
     /// Of a place.
     pub(super) fn of(place: &Place) -> Option<Left> {
-        let left = Left::read(&fs::read_to_string(file(place, KIND)).ok()?)?;
-        (left.place == *place && left.steers()).then_some(left)
+        Left::at(&file(place, KIND)).filter(|left| left.place == *place)
     }
 
-    /// All of this user's.
-    pub(super) fn all() -> Vec<Left> {
-        let entries = fs::read_dir(directory()).into_iter().flatten().flatten();
-        let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
-        paths.retain(|path| path.extension().is_some_and(|end| end == KIND));
-        paths.sort();
-        let texts = paths.iter().filter_map(|path| fs::read_to_string(path).ok());
-        texts.filter_map(|text| Left::read(&text)).filter(Left::steers).collect()
+    /// All in a directory.
+    pub(super) fn all(directory: &Path) -> Vec<Left> {
+        let paths = files(directory, KIND).unwrap_or_default();
+        paths.iter().filter_map(|path| Left::at(path)).collect()
+    }
+
+    /// What one note says, while it is true. Another user may have put anything there.
+    fn at(path: &Path) -> Option<Left> {
+        let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
+        let note = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+        let mut text = String::new();
+        note.take(NOTE_BYTES_MAX).read_to_string(&mut text).ok()?;
+        Left::read(&text).filter(Left::steers)
     }
 
     fn read(text: &str) -> Option<Left> {

@@ -12,12 +12,13 @@ use std::fmt::{self, Display};
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_abi::Errno;
-use rustix::net::sockopt::socket_reuseport;
+use husk_host::interface::bound_to;
+use rustix::net::sockopt::{ipv6_v6only, socket_reuseport};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::diag::{Diag, LISTENS, STATES, TIME_WAIT};
@@ -37,10 +38,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// Names its files.
-    pub fn key(&self) -> String {
+    /// Name of a file of it.
+    pub fn file_name(&self, kind: &str) -> String {
         let address = self.address.ip().to_string().replace(':', "_");
-        format!("{}-{address}-{}", self.namespace, self.address.port())
+        format!("{}-{address}-{}.{kind}", self.namespace, self.address.port())
     }
 
     /// What is typed to name it.
@@ -219,6 +220,11 @@ pub fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
+/// Whose a process is.
+pub fn owner(pid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}")).ok().map(|process| process.uid())
+}
+
 fn parent(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
@@ -349,9 +355,8 @@ pub fn find(target: &str) -> Result<Vec<(u32, Place)>, Problem> {
 
 /// Whether somebody listens there, or there is such a process, of whom no descriptor can be seen.
 fn is_anothers(pid: Option<u32>, fits: impl Fn(SocketAddr) -> bool) -> bool {
-    let owner = |pid: u32| fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
     let own = rustix::process::geteuid().as_raw();
-    let is_process = pid.is_some_and(|pid| owner(pid).is_ok_and(|owner| owner != own));
+    let is_process = pid.and_then(owner).is_some_and(|owner| owner != own);
     is_process || !listening(fits).is_empty()
 }
 
@@ -398,6 +403,16 @@ fn holders(inodes: &HashSet<u64>) -> Vec<u32> {
 /// Several sockets may share a port only with `SO_REUSEPORT`.
 pub fn shares_its_port(socket: &OwnedFd) -> bool {
     socket_reuseport(socket).unwrap_or(false)
+}
+
+/// Linux chooses only among sockets that are alike in this: the interface that they are bound to
+/// (`SO_BINDTODEVICE`), and whether they take IPv6 alone.
+pub fn are_one_group(sockets: &[OwnedFd]) -> bool {
+    let of = |socket: &OwnedFd| {
+        // Linux before 5.1 does not say the first; those of IPv4 have not the second.
+        (bound_to(socket.as_raw_fd()).unwrap_or(0), ipv6_v6only(socket).unwrap_or(false))
+    };
+    sockets.windows(2).all(|two| of(&two[0]) == of(&two[1]))
 }
 
 /// Time that the threads of a process have run, in nanoseconds.

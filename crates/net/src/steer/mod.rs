@@ -26,6 +26,7 @@ mod lock;
 mod name;
 mod namespace;
 mod numbers;
+mod others;
 mod seen;
 mod state;
 mod way;

@@ -4,20 +4,29 @@
 //! Anybody in that namespace may take a name, so who is at the other end is looked at: root, or the
 //! user of this process; for root, also the user of the server, who may steer it without root.
 
-use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
-use super::listeners::Place;
+use super::listeners::{Place, owner};
 use super::namespace::within;
 
-fn address(place: &Place) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("husk-net/{place}"))
+fn name(place: &Place) -> String {
+    format!("husk-net/{place}")
+}
+
+/// Connects, at once or not at all: who listens there may be a stranger who accepts nobody.
+pub(super) fn connected(address: &SocketAddrUnix) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, address)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// Whether root, or the user of this process, is at the other end.
@@ -26,11 +35,9 @@ pub(super) fn is_trusted(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| trusted(peer.uid))
 }
 
-/// Whether the user of a process is at the other end.
-fn is_of(stream: &UnixStream, pid: u32) -> bool {
-    let owner = fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
-    let peer = socket_peercred(stream).map(|peer| peer.uid.as_raw());
-    owner.is_ok_and(|owner| peer == Ok(owner))
+/// Whether this user is at the other end.
+pub(super) fn is_of(stream: &UnixStream, user: u32) -> bool {
+    socket_peercred(stream).is_ok_and(|peer| peer.uid.as_raw() == user)
 }
 
 /// What an ordinary user is told who calls root's balancer.
@@ -38,12 +45,14 @@ pub(super) const ROOTS: io::ErrorKind = io::ErrorKind::ResourceBusy;
 
 /// The way to the balancer of a place where a process of its server is `pid`.
 pub(super) fn call(pid: u32, place: &Place) -> io::Result<UnixStream> {
-    let stream = within(pid, || UnixStream::connect_addr(&address(place)?))?;
+    let address = SocketAddrUnix::new_abstract_name(name(place).as_bytes())?;
+    let stream = within(pid, || connected(&address))?;
     let is_roots = socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root());
     if is_roots && !geteuid().is_root() {
         return Err(io::Error::new(ROOTS, "root steers it"));
     }
-    let is_fine = is_trusted(&stream) || (geteuid().is_root() && is_of(&stream, pid));
+    let is_owner_s = || owner(pid).is_some_and(|owner| is_of(&stream, owner));
+    let is_fine = is_trusted(&stream) || (geteuid().is_root() && is_owner_s());
     if is_fine { Ok(stream) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
@@ -65,7 +74,8 @@ fn is_others(pid: u32, place: &Place) -> bool {
 /// Takes the name of a place.
 pub(super) fn take(pid: u32, place: &Place) -> Taken {
     let bound = within(pid, || {
-        let door = UnixListener::bind_addr(&address(place)?)?;
+        let address = SocketAddr::from_abstract_name(name(place))?;
+        let door = UnixListener::bind_addr(&address)?;
         door.set_nonblocking(true)?;
         Ok(door)
     });

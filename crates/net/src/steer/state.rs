@@ -35,6 +35,32 @@ pub(super) fn directory() -> PathBuf {
     )
 }
 
+/// For root: where other users' usually are, each with its owner. Whatever is there is theirs.
+pub(super) fn of_others() -> Vec<(PathBuf, u32)> {
+    if !geteuid().is_root() {
+        return Vec::new();
+    }
+    let entries = |path: &str| fs::read_dir(path).into_iter().flatten().flatten();
+    let in_tmp = entries("/tmp").map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix(NAME).is_some_and(|rest| rest.starts_with('-'))
+    });
+    let in_run = entries("/run/user").map(|entry| entry.path().join(NAME));
+    let owned = |path: PathBuf| {
+        let there = fs::symlink_metadata(&path).ok()?;
+        (there.is_dir() && there.uid() != 0).then(|| (path, there.uid()))
+    };
+    in_tmp.chain(in_run).filter_map(owned).collect()
+}
+
+/// What has this ending in a directory, in order.
+pub(super) fn files(directory: &Path, kind: &str) -> io::Result<Vec<PathBuf>> {
+    let mut paths: Vec<_> = fs::read_dir(directory)?.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == kind));
+    paths.sort();
+    Ok(paths)
+}
+
 /// Makes it; an error where it is somebody else's.
 pub(super) fn make() -> io::Result<()> {
     let path = directory();
@@ -58,7 +84,7 @@ fn is_own(path: &Path) -> io::Result<()> {
 
 /// A file of a place.
 pub(super) fn file(place: &Place, kind: &str) -> PathBuf {
-    directory().join(format!("{}.{kind}", place.key()))
+    directory().join(place.file_name(kind))
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-
 use super::host::address;
 use crate::bench::processes::exec::find;
 
