@@ -29,24 +29,14 @@
 #![forbid(unsafe_code)]
 
 mod bench;
-mod completing;
-mod diff;
+mod commands;
 mod ends;
-mod explain;
-mod metrics;
-mod named;
 mod net;
 mod numbers;
 mod pages;
 mod picture;
-mod recover;
-mod reference;
-mod rescue;
 mod screen;
-mod settings;
 mod top;
-mod trace;
-mod volume;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
@@ -69,6 +59,9 @@ use husk_supervisor::show::check;
 use husk_supervisor::show::fsck;
 use husk_supervisor::show::stat;
 use serde::Serialize;
+
+use self::commands::{diff, explain, metrics, named, recover, rescue, settings, trace, volume};
+use self::pages::{completing, reference};
 
 /// The runtime, built for its own target by `build.rs`.
 static RUNTIME: &[u8] = include_bytes!(env!("HUSK_RUNTIME"));

@@ -14,8 +14,8 @@ use husk_wire::{
     AFAR, Failure, Fault, Field, Header, Kind as Asked, Message, Role, message, reply, request,
 };
 
-use crate::afar::{self, Lent};
-use crate::locks::Lock;
+use crate::file::locks::Lock;
+use crate::other_host::afar::{self, Lent};
 use crate::plain::Plain;
 use crate::planted::planted;
 use crate::serve::failure;

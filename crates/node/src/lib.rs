@@ -7,7 +7,7 @@
 //! ```
 //!
 //! It is a process of the image as any other. What it keeps open for others is in the region
-//! (`holds`). It has no other state, so another one can be started at any time.
+//! (`file/holds.rs`). It has no other state, so another one can be started at any time.
 //!
 //! Invariants
 //! 1. A request is one transaction of the region, or several of which each alone does no harm
@@ -20,36 +20,29 @@
 //!    declares a node dead, the agent closes what it had open and does nothing for it any more.
 //!
 //! Programs of this host keep no copy of a name or of bytes (`husk-carrier`, `far`). What another
-//! host keeps is judged by who carries its messages (`told`), and kept by its other end (`copies`).
+//! host keeps is judged by who carries its messages (`other_host/told.rs`), and kept by its other
+//! end (`copies.rs` there).
 
 #![deny(unsafe_code)]
 
-mod afar;
 mod agent;
-mod bytes;
-mod clock;
-mod copies;
 mod fetcher;
-mod holds;
-mod locks;
-mod names;
+mod file;
 mod once;
-mod passed;
+mod other_host;
 #[allow(unsafe_code)]
 mod plain;
 mod planted;
 mod serve;
 mod sessions;
-mod told;
-mod written;
 
-pub use clock::bridge;
-pub use copies::Copies;
 pub use fetcher::Fetcher;
 pub use husk_wire::AFAR;
+pub use other_host::clock::bridge;
+pub use other_host::copies::Copies;
+pub use other_host::told::{File, Kept, Told};
+pub use other_host::written::{Written, brought};
 pub use serve::{CALL_BYTES_MAX, ask, kind_name, serve, tell_deaths};
-pub use told::{File, Kept, Told};
-pub use written::{Written, brought};
 
 #[cfg(test)]
 #[allow(unsafe_code)]

@@ -21,7 +21,7 @@ use husk_wire::record::{Moment, Object, Place, Sort};
 use husk_wire::{AFAR, Failure, Header, Kind, record};
 
 use crate::agent::{Agent, object};
-use crate::bytes::NUMBERS_END;
+use crate::file::bytes::NUMBERS_END;
 use crate::planted::planted;
 use crate::serve::failure;
 

@@ -36,7 +36,7 @@ use rustix::net::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::agent::Agent;
-use crate::holds::end_of;
+use crate::file::holds::end_of;
 use crate::plain::{Plain, take_short_turns};
 use crate::sessions::Sessions;
 

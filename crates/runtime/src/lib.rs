@@ -5,8 +5,7 @@
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
 
-pub mod core_file;
-pub mod core_limit;
+pub mod core_dump;
 pub mod elf;
 pub mod entry;
 pub mod handover;

@@ -5,7 +5,7 @@ use std::fs;
 use super::host::Host;
 use crate::{run, said};
 
-/// A frame as `crates/supervisor/src/hosts/stream.rs` has it.
+/// A frame as `crates/supervisor/src/hosts/session/stream.rs` has it.
 fn frame(kind: u8, channel: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u32).to_le_bytes().to_vec();
     bytes.push(kind);

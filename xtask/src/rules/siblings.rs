@@ -77,11 +77,15 @@ const ORDER: &[(&str, &[&str])] = &[
             "handover",
             "script",
             "elf",
-            "core_file",
-            "core_limit",
+            "core_dump",
         ],
     ),
+    (
+        "crates/husk/src/",
+        &["commands", "bench", "net", "top", "pages", "picture", "screen", "ends", "numbers"],
+    ),
 ];
+
 /// Checks the imports of every file of the crates in `ORDER`.
 pub fn check(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();

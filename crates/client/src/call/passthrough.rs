@@ -101,7 +101,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             IDENTITY => self.forget_identity(),
             LIMIT => {
                 self.numbers.forget_limit();
-                crate::file::limit::forget(&self.host);
+                crate::file::data::limit::forget(&self.host);
             }
             MESSAGE => self.note_message(after.args[1]),
             NAMED_MESSAGE => {

@@ -3,8 +3,8 @@
 //! Every call that is not here goes to the host without the client (`wants`). The documentation's
 //! list of calls is made from `CALLS`.
 
+use crate::file::attributes::xattr::Asking;
 use crate::file::attributes::{mode_change, owner_change};
-use crate::file::xattr::Asking;
 use crate::overlay::read_only_outside;
 use crate::path::{Aim, at, plain};
 use crate::reason;

@@ -15,7 +15,7 @@
 //! counts pages.
 
 use crate::file::data::Opened;
-use crate::file::transfer::{BURST_BYTES, reads, writes};
+use crate::file::data::transfer::{BURST_BYTES, reads, writes};
 use crate::iovec::Cursor;
 use crate::pipe::waiting_at_host;
 use crate::{Answer, Call, Client, Host, Memory, Verdict, value};

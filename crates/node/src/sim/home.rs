@@ -19,7 +19,7 @@ use super::dice::LETTERS;
 use super::tree::line;
 use crate::CALL_BYTES_MAX;
 use crate::agent::{Agent, object, told};
-use crate::holds::end_of;
+use crate::file::holds::end_of;
 use crate::plain::Plain;
 use crate::planted::planted;
 use crate::serve::reply_to;

@@ -9,7 +9,7 @@ use super::faults::{HELD_UP_US, Site};
 use super::home::THREADS;
 use super::play::{Number, Taken, World};
 use super::tree::{Made, Tree, Who};
-use crate::holds::is_of;
+use crate::file::holds::is_of;
 
 /// Between two comparisons of the whole tree, in answers.
 const COMPARED: u64 = 64;

@@ -8,10 +8,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::{Errno, PAGE, nr};
 use husk_host::calls;
-use husk_runtime::core_file::{
+use husk_runtime::core_dump;
+use husk_runtime::core_dump::file::{
     Head, NAME_BYTES_MAX, Named, Part, Process, Row, mark, path as named_path, rows,
 };
-use husk_runtime::core_limit;
 
 /// Bytes of the text of `/proc/self/maps` that are looked at, and of a head.
 const LARGE_BYTES: usize = 1 << 20;
@@ -54,7 +54,7 @@ pub fn write(signal: usize, siginfo: &[u8; 128], first: &GateRegisters) -> bool 
 
 fn try_write(signal: usize, siginfo: &[u8; 128], first: &GateRegisters) -> Option<bool> {
     let mut room = Room::new()?;
-    let limit = core_limit::meant(exchange(0, None).ok()?)[0];
+    let limit = core_dump::limit::meant(exchange(0, None).ok()?)[0];
     if limit < LEAST {
         return None;
     }

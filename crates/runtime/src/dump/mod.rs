@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The host would write a core into its own directory behind a tree, also under `--discard`. So it
-//! is told a limit under which it makes none (`core_limit`), unless it gives cores to a program or
-//! a socket (`|`, `@` in `core_pattern`): those are its own business, as on Linux.
+//! is told a limit under which it makes none (`core_dump::limit`), unless it gives cores to a
+//! program or a socket (`|`, `@` in `core_pattern`): those are its own business, as on Linux.
 //!
 //! Invariants
 //! 1. The handler runs as the program: what it does at files, it does by calls of the program's own
@@ -31,7 +31,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, 
 use husk_abi::sys::general::RLIMIT_CORE;
 use husk_abi::{Errno, nr};
 use husk_host::{calls, syscall};
-use husk_runtime::core_limit;
+use husk_runtime::core_dump;
 
 /// Signals that make a core by default: QUIT, ILL, TRAP, ABRT, BUS, FPE, SEGV, XCPU, XFSZ, SYS.
 const DUMPING: u64 =
@@ -112,11 +112,13 @@ pub fn begin(auxiliary: usize) -> bool {
     if limits[0] == 0 || is_elsewhere() {
         return false;
     }
-    if core_limit::is_the_hosts(limits) && exchange(0, Some(core_limit::told(limits))).is_err() {
+    if core_dump::limit::is_the_hosts(limits)
+        && exchange(0, Some(core_dump::limit::told(limits))).is_err()
+    {
         return false;
     }
     AUXILIARY.store(auxiliary, Relaxed);
-    note(core_limit::meant(limits))
+    note(core_dump::limit::meant(limits))
 }
 
 /// The program's own limits from now on; whether that turns cores on or off.

@@ -14,7 +14,7 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use husk_abi::nr;
 use husk_host::{calls, syscall};
-use husk_runtime::core_file::{FLOATS_BYTES, REGISTERS, Thread};
+use husk_runtime::core_dump::file::{FLOATS_BYTES, REGISTERS, Thread};
 
 /// `si_code` of such a signal.
 const STOP: i32 = -0x1d;

@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use husk_abi::sys::general::{RLIMIT_AS, RLIMIT_CORE, RLIMIT_NOFILE};
 use husk_abi::{Errno, nr};
 use husk_host::calls;
-use husk_runtime::core_limit;
+use husk_runtime::core_dump;
 use husk_runtime::handover::LIMITED;
 
 const NONE: u64 = u64::MAX;
@@ -67,15 +67,15 @@ fn exchange_core(thread: &Thread, pid: usize, new: usize, old: usize) -> Result<
         if limits[0] > limits[1] {
             return Err(Errno::EINVAL);
         }
-        told = Some(core_limit::told(limits));
+        told = Some(core_dump::limit::told(limits));
     }
     let before = dump::exchange(pid, told)?;
     let own = pid == 0 || pid == calls::getpid() as usize;
-    if told.is_some_and(|told| own && dump::note(core_limit::meant(told))) {
+    if told.is_some_and(|told| own && dump::note(core_dump::limit::meant(told))) {
         signal::catch_dumps(thread);
     }
     if old != 0 {
-        memory::write_value(old, &core_limit::meant(before))?;
+        memory::write_value(old, &core_dump::limit::meant(before))?;
     }
     Ok(())
 }

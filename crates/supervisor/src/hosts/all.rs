@@ -27,10 +27,11 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::hosts::account::{self, Account};
-use crate::hosts::apart::Apart;
 use crate::hosts::loads;
-use crate::hosts::starter::{self, Told};
-use crate::hosts::{HOSTS_MAX, MEMORY_BYTES, Root, SHADOW, socket_name, ssh};
+use crate::hosts::program::apart::Apart;
+use crate::hosts::session::ssh;
+use crate::hosts::session::starter::{self, Told};
+use crate::hosts::{HOSTS_MAX, MEMORY_BYTES, Root, SHADOW, socket_name};
 use crate::image::descriptors::inherited;
 use crate::named::{Name, SELF};
 use crate::nodes::Tree;

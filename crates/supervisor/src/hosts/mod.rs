@@ -15,31 +15,20 @@
 
 mod account;
 mod all;
-mod apart;
-mod guest;
-mod here;
-mod job;
-mod known;
+mod fingerprint;
 mod loads;
-mod noted;
-mod own;
 mod program;
 mod room;
-mod same;
-mod shadow;
-mod ssh;
-mod starter;
-mod stream;
-mod temporary;
+mod session;
 
 use serde::{Deserialize, Serialize};
 
 use crate::output::failure::Failure;
 pub use account::{Account, Running, seen};
 pub use all::{Hosts, Leaving, News};
-pub use apart::Apart;
-pub use shadow::SHADOW as SHADOW_NAME;
-pub use ssh::START_MAX;
+pub use program::apart::Apart;
+pub use program::shadow::SHADOW as SHADOW_NAME;
+pub use session::ssh::START_MAX;
 
 /// Whose files programs on other hosts see outside of the trees.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -95,19 +84,19 @@ pub fn settle_hosts(typed: &[String]) -> Result<Vec<String>, Failure> {
 
 /// What `husk serve-guest` does; its exit status.
 pub fn serve_guest() -> u8 {
-    guest::serve();
+    session::guest::serve();
     0
 }
 
 /// What `husk serve-host` does; its exit status.
 pub fn serve_host(host: &str, told: &str) -> u8 {
-    starter::serve(host, told)
+    session::starter::serve(host, told)
 }
 
 /// What shadows and jobs do, before the words are read as a command's; their exit status.
 pub fn at_a_glance() -> Option<u8> {
-    shadow::at_a_glance(std::env::args_os())
-        .or_else(|| program::at_a_glance(std::env::args_os()))
+    program::shadow::at_a_glance(std::env::args_os())
+        .or_else(|| program::process::at_a_glance(std::env::args_os()))
         .or_else(|| room::at_a_glance(std::env::args_os()))
 }
 

@@ -19,7 +19,7 @@ use super::*;
 use crate::image;
 use crate::write_back::host::beneath::schedule;
 use crate::write_back::tests::Scene;
-use crate::write_back::tests::killed::killed_at;
+use crate::write_back::tests::failures::killed::killed_at;
 
 /// More steps than there are.
 const STEPS_MAX: u32 = 3000;

@@ -32,7 +32,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::asks::{Ask, Digest, Entry, Identity, Told};
 use super::{OWN, modes};
-use crate::hosts::guest::lock;
+use crate::hosts::session::guest::lock;
 
 /// Bytes read at once; the answer to a question has at most so many.
 pub const PIECE_BYTES: u64 = 256 << 10;

@@ -40,8 +40,8 @@ use super::link::Link;
 use super::store::Store;
 use super::view::{Shared, View};
 use super::{OWN, TOP};
-use crate::hosts::guest::lock;
-use crate::hosts::stream::Kind;
+use crate::hosts::session::guest::lock;
+use crate::hosts::session::stream::Kind;
 use crate::run::request::reason;
 
 /// Requests that are answered at the same time: one that waits for home holds up no other.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use rustix::io::{Errno, Result};
 
 use super::asks::{Ask, Told};
-use crate::hosts::guest::lock;
-use crate::hosts::stream::{Frame, Kind, put, take};
+use crate::hosts::session::guest::lock;
+use crate::hosts::session::stream::{Frame, Kind, put, take};
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(60);

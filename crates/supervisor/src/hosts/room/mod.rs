@@ -37,8 +37,8 @@ pub use shown::Shown;
 
 use crate::config::state;
 use crate::digest::hex;
-use crate::hosts::guest::{Guest, give_up, lock};
-use crate::hosts::stream::{Frame, Kind, put, take};
+use crate::hosts::session::guest::{Guest, give_up, lock};
+use crate::hosts::session::stream::{Frame, Kind, put, take};
 use crate::named::SELF;
 
 /// Directories of a root that are each host's own.

@@ -10,9 +10,9 @@ use std::thread;
 
 use super::asks::{Ask, Told};
 use super::home::Home;
-use crate::hosts::guest::lock;
-use crate::hosts::ssh::Link;
-use crate::hosts::stream::{Frame, Kind, put, take};
+use crate::hosts::session::guest::lock;
+use crate::hosts::session::ssh::Link;
+use crate::hosts::session::stream::{Frame, Kind, put, take};
 use crate::output::say;
 
 /// Questions that may wait: each thread of a room has some, and some it has given up.

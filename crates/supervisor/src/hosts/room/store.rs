@@ -30,8 +30,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::asks::{Digest, Identity};
 use crate::digest::{bytes_of, hex};
-use crate::hosts::guest::lock;
-use crate::hosts::known::is_ours;
+use crate::hosts::fingerprint::known::is_ours;
+use crate::hosts::session::guest::lock;
 
 /// Most bytes of all files.
 const ALL_BYTES_MAX: u64 = 4 << 30;

@@ -38,8 +38,8 @@ use super::asks::{Ask, Digest, Entry, Identity, Told};
 use super::home::{ENTRIES_MAX, FEW_BYTES, PIECE_BYTES};
 use super::link::Link;
 use super::store::Store;
-use crate::hosts::guest::lock;
-use crate::hosts::known::is_ours;
+use crate::hosts::fingerprint::known::is_ours;
+use crate::hosts::session::guest::lock;
 
 /// How long Linux may believe what it was told about a name.
 const TTL: Duration = Duration::from_secs(1);

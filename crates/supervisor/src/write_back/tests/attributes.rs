@@ -170,7 +170,7 @@ fn an_extended_attribute_that_both_sides_have_changed_is_the_hosts_and_told_once
 /// What a program changes while the write-back settles is written by the next one.
 #[test]
 fn a_kill_at_any_step_loses_no_extended_attribute_of_either_side() {
-    use super::killed::killed_at;
+    use super::failures::killed::killed_at;
     use crate::write_back::host::beneath::schedule;
     let mut kills = 0;
     for n in 1..400 {
