@@ -58,7 +58,7 @@ pub(super) fn forget_left(place: &Place) {
 mod tests {
     use super::super::asking::tests::with_uid;
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
     use std::thread::spawn;
@@ -69,7 +69,7 @@ mod tests {
     const SOON: Duration = Duration::from_millis(50);
 
     #[test]
-    fn who_says_nothing_or_has_no_end_or_accepts_nobody_is_not_waited_for() {
+    fn who_says_nothing_or_nonsense_or_has_no_end_or_accepts_nobody_is_not_waited_for() {
         if !rustix::process::geteuid().is_root() {
             return;
         }
@@ -80,9 +80,19 @@ mod tests {
         let listener = with_uid(USER, || UnixListener::bind(&path)).unwrap();
         let looked = || look(&path, USER, Instant::now() + SOON);
         assert_eq!(looked(), None, "it says nothing");
+        drop(listener.accept());
+        for wrong in [&b"{}"[..], b"\xff", b"[[[[", b"\"\"", &[b'['; 5000]] {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut one, _) = listener.accept().unwrap();
+                    // Who has asked may have gone.
+                    let _ = one.read(&mut [0]).and_then(|_| one.write_all(wrong));
+                });
+                assert_eq!(looked(), None, "{wrong:?}");
+            });
+        }
         let writer = spawn(move || {
             let said = |mut one: std::os::unix::net::UnixStream| while one.write(b" ").is_ok() {};
-            listener.accept().map(|(one, _)| said(one)).unwrap();
             listener.accept().map(|(one, _)| said(one)).unwrap();
             listener
         });
