@@ -385,7 +385,10 @@ impl Angel {
     /// The averages follow at once: what is on its way need not be decided again.
     fn carry_out(&mut self, asker: usize, gifts: &[Gift]) {
         let source = self.kernels[asker];
-        let cpu_each = source.cpu.get() / source.arrivals_per_s.get();
+        // Groups may be expected to bring more than comes now, as when connections have just
+        // stopped: they take along what the kernel does, and no more.
+        let given_per_s: f64 = gifts.iter().map(|gift| gift.per_s).sum();
+        let cpu_each = source.cpu.get() / source.arrivals_per_s.get().max(given_per_s);
         for gift in gifts {
             let Move { group, source, target } = gift.what;
             for (kernel, per_s) in [(source, -gift.per_s), (target, gift.per_s)] {
@@ -541,6 +544,26 @@ mod tests {
         assert_eq!((scene.moves.len(), scene.angel.kernels[0].retries), (0, RETRIES_MAX));
         scene.steps(1, 12.0, |group| 4 * u64::from(group % 2 == 0));
         assert!(scene.angel.kernels[0].quiet_until_us > scene.now_us);
+    }
+
+    #[test]
+    fn a_kernel_that_works_for_long_after_the_last_connection_leaves_all_figures_finite() {
+        let mut scene = Scene::new(Table::spread(2), 2);
+        // It has much, and moves so much of it that its average is to be nothing. Then nobody
+        // comes, and it goes on.
+        (0..GROUPS).for_each(|group| scene.angel.table.opened(group));
+        scene.steps(40, 12.0, |group| 4 * u64::from(group % 2 == 0));
+        (0..GROUPS).for_each(|group| scene.angel.table.closed(group));
+        scene.angel.kernels[0].arrivals_per_s.shift(-1e9);
+        for _ in 0..20 {
+            scene.now_us += STEP_US;
+            scene.angel.sample(scene.now_us, &[1.0, 0.0]);
+            let moves = scene.angel.balance();
+            scene.moves.extend(moves.into_iter().map(|one| (scene.now_us, one)));
+        }
+        let looks = scene.angel.looks();
+        assert!(!scene.moves.is_empty(), "{looks:?}");
+        assert!(looks.iter().all(|look| look.load.is_finite()), "{looks:?}");
     }
 
     #[test]
