@@ -457,6 +457,25 @@ fn processes_that_have_only_the_port_in_common_are_steered_too_and_too_many_are_
     drop((own, more));
 }
 
+#[test]
+fn a_balancer_that_is_stopped_is_named_and_no_command_waits_for_it_for_ever() {
+    if unable() {
+        return;
+    }
+    let server = Server::start();
+    done(&["attach", &server.place()]);
+    let balancer = server.balancer();
+    server.signal(balancer, Signal::STOP);
+    let said = ["attach", "detach"].map(|command| refused(net(&[command, &server.place()])));
+    server.signal(balancer, Signal::CONT);
+    assert!(said[0].contains("steered already"), "{said:?}");
+    let named = format!("process {balancer}, does not answer; end that process");
+    assert!(said[1].contains(&named), "{said:?}");
+    // It may have read the request after all.
+    until("it is asked again", || !output(net(&["detach", &server.place()])).status.success());
+    assert!(refused(net(&["detach", &server.place()])).contains("nothing is attached"));
+}
+
 /// Two processes with a socket each. One accepts; the other has half of the connections when it is
 /// killed, and has accepted none. It says how many are accepted in the end, and how many are reset.
 const KILLED: &str = r#"

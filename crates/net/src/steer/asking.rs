@@ -8,10 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketAddrUnix;
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
 use super::left::Left;
-use super::listeners::{Place, borrow, family, find, see, shares_its_port};
+use super::listeners::{Place, borrow, family, find, is_there, see, shares_its_port};
 use super::lock;
 use super::name;
 use super::numbers;
@@ -103,15 +104,16 @@ fn nobody(why: io::Error) -> io::Error {
 /// What it answers until then: another user's may write a byte now and then.
 pub(super) fn answer(mut stream: UnixStream, request: u8, end: Instant) -> io::Result<String> {
     stream.write_all(&[request])?;
+    use io::ErrorKind::{Interrupted, WouldBlock};
     let (mut text, mut part) = (Vec::new(), [0; 4096]);
     loop {
         let rest = end.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero());
-        stream.set_read_timeout(Some(rest.ok_or(io::ErrorKind::WouldBlock)?))?;
+        stream.set_read_timeout(Some(rest.ok_or_else(|| silent(&stream))?))?;
         match stream.read(&mut part) {
             Ok(0) if text.is_empty() => return Err(io::ErrorKind::ConnectionReset.into()),
             Ok(0) => return String::from_utf8(text).map_err(io::Error::other),
             Ok(bytes) => text.extend_from_slice(&part[..bytes]),
-            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(why) if matches!(why.kind(), Interrupted | WouldBlock) => {}
             Err(why) => return Err(why),
         }
         if text.len() > ANSWER_BYTES_MAX {
@@ -119,6 +121,16 @@ pub(super) fn answer(mut stream: UnixStream, request: u8, end: Instant) -> io::R
         }
     }
 }
+
+/// It has been stopped, say.
+fn silent(stream: &UnixStream) -> io::Error {
+    let pid = socket_peercred(stream).map_or(0, |peer| peer.pid.as_raw_pid());
+    let why = format!("its balancer, process {pid}, does not answer");
+    io::Error::new(io::ErrorKind::WouldBlock, why)
+}
+
+/// What to do about a balancer that does not answer.
+const END_IT: &str = "end that process (`kill -KILL`), detach, and attach again";
 
 fn ask(pid: u32, place: &Place) -> Result<Snapshot, Problem> {
     let nobody = || match Left::of(place) {
@@ -143,8 +155,7 @@ pub(super) fn shown(answer: io::Result<String>) -> Result<Option<Snapshot>, Prob
         Ok(text) => text,
         Err(why) if is_nobody(&why) => return Ok(None),
         Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
-            let remedy = "end it (`pgrep -f 'net balance'`), detach, and attach again";
-            return Err(Problem::new(SEE, "a balancer does not answer", remedy));
+            return Err(Problem::new(SEE, why, END_IT));
         }
         Err(why) => return Err(Problem::new(SEE, why, "run it as root")),
     };
@@ -166,9 +177,12 @@ fn is_nobody(why: &io::Error) -> bool {
     matches!(why.kind(), NotFound | ConnectionRefused | ConnectionReset | BrokenPipe)
 }
 
-/// Whether a balancer answers there whose server lives.
+/// Whether a balancer is there whose server lives. One that does not answer may still steer.
 pub(super) fn living(pid: u32, place: &Place) -> bool {
-    ask(pid, place).is_ok_and(|seen| Path::new(&format!("/proc/{}", seen.pid)).exists())
+    match shown(answer_of(pid, place, LOOK)) {
+        Ok(seen) => seen.is_some_and(|seen| is_there(seen.pid)),
+        Err(_) => true,
+    }
 }
 
 /// What the balancers of a target show: those that there are, at least one.
@@ -231,8 +245,7 @@ fn end(pid: u32, place: &Place) -> Result<bool, Problem> {
             Ok(said) if said == DONE => return Ok(true),
             Ok(said) => return Err(Problem::new(what, said, "try again")),
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
-                let remedy = "end it (`pgrep -f 'net balance'`) and detach again";
-                return Err(Problem::new(what, "its balancer does not answer", remedy));
+                return Err(Problem::new(what, why, END_IT));
             }
             Err(why) if is_nobody(&why) => {}
             Err(why) => return Err(Problem::new(what, why, "run it as root")),
