@@ -126,18 +126,24 @@ impl Direct {
         Ok((found, length))
     }
 
-    /// `Fs::attributes`.
-    #[cold]
+    /// `Fs::attributes`. They are long, and are not moved about.
     #[inline(never)]
     pub(crate) fn far_attributes(&mut self, inode: Inode) -> Result<Attributes> {
-        match self.peek(|home| walk::attributes(home, there(inode))) {
-            Some(seen) => seen.map(from_home),
-            None => self.far_look(inode, None, None).map(|found| found.0),
+        if let Some(home) = &self.home {
+            match walk::attributes(home, there(inode)) {
+                Ok(mut seen) => {
+                    seen.step = step_from_home(seen.step);
+                    seen.origin = seen.origin.map(|origin| Origin(origin.0 | FAR));
+                    return Ok(seen);
+                }
+                Err(Errno::EAGAIN | Errno::EIO) => {}
+                Err(errno) => return Err(errno),
+            }
         }
+        self.far_look(inode, None, None).map(|found| found.0)
     }
 
     /// `Fs::step` and, with a name, `Fs::lookup`.
-    #[cold]
     #[inline(never)]
     pub(crate) fn far_step(&mut self, inode: Inode, below: Option<&[u8]>) -> Result<Step> {
         let known = self.recent.get().filter(|known| known.step.inode == inode && below.is_none());
@@ -151,7 +157,6 @@ impl Direct {
     }
 
     /// The same, with what it rests on in the home's memory.
-    #[cold]
     #[inline(never)]
     pub(crate) fn far_step_witnessed(
         &mut self,
@@ -174,8 +179,7 @@ impl Direct {
     }
 
     /// `Fs::holds`: all witnesses of this process are the home's.
-    #[cold]
-    #[inline(never)]
+    #[inline]
     pub(crate) fn far_holds(&self, witnesses: &[Witness]) -> bool {
         self.home.as_ref().is_some_and(|home| walk::holds(home, witnesses))
     }
