@@ -8,6 +8,7 @@ mod life;
 mod memory;
 mod net;
 mod node_deaths;
+mod node_leases;
 mod node_locks;
 mod node_maps;
 mod nodes;

@@ -17,9 +17,14 @@ impl Direct {
         holds::take(&self.kernel, files, fd, hold)
     }
 
-    /// Ends the hold of that name, if it fits: whether it was there.
-    pub fn end_hold(&mut self, hold: u64, fits: impl Fn(&Hold) -> bool) -> Result<bool> {
-        holds::end(&self.kernel, hold, fits)
+    /// Ends the hold of that name, if it fits: whether it was there. `quiet`: it was closed before.
+    pub fn end_hold(
+        &mut self,
+        hold: u64,
+        quiet: bool,
+        fits: impl Fn(&Hold) -> bool,
+    ) -> Result<bool> {
+        holds::end(&self.kernel, hold, quiet, fits)
     }
 
     /// Ends all holds whose name and facts fit.
@@ -27,7 +32,7 @@ impl Direct {
         holds::each(&self.kernel, &mut |name, hold| {
             if fits(name, &hold) {
                 // What cannot be ended now is there when this is asked for again.
-                let _ = holds::end(&self.kernel, name, |hold| fits(name, hold));
+                let _ = holds::end(&self.kernel, name, false, |hold| fits(name, hold));
             }
         });
     }

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use husk_carrier::{Direct, Directories, Layout};
+use husk_kernel::descriptor::leases;
 use husk_proto::fs::Node;
 use husk_proto::watch::Watches;
 use husk_proto::{Admin as _, Fs, Inode, Process, Processes, Shortcuts as _};
@@ -150,6 +151,42 @@ fn sweep(operation: &Operation, (bug, alone): Manner, stride: u64) -> Outcome {
     outcome
 }
 
+/// What a lease is for.
+const AT_HOME: Inode = Inode { number: 9, generation: 3 };
+
+fn open_to_read(me: &mut Direct, root: Inode) {
+    let (a, files) = (at(me, root, b"a"), me.files());
+    let file = at(me, a, b"f2");
+    assert_eq!(me.open(&root_user(), files, file, 0, 12, 1024), Ok(12));
+}
+
+fn keep_open(me: &mut Direct, root: Inode) {
+    open_to_read(me, root);
+    close_and_keep(me, root);
+}
+
+fn close_and_keep(me: &mut Direct, _: Inode) {
+    assert_eq!(leases::keep(me.kernel(), me.files(), 12, AT_HOME, false), Ok(true));
+}
+
+/// What becomes of files that another node keeps open for this one.
+fn kept_open() -> Vec<Operation> {
+    let (in_parts, names) = (false, false);
+    let (name, before, run) = ("keep open what is closed", open_to_read as _, close_and_keep as _);
+    let keep = Operation { name, before, run, in_parts, names };
+    let (name, before) = ("open what is kept open", keep_open as _);
+    let reopen = |me: &mut Direct, _| {
+        let opened = leases::reopen(me.kernel(), me.files(), AT_HOME, 0, (5, 1024));
+        assert_eq!(opened, Ok(Some(5)));
+    };
+    let reopen = Operation { name, before, run: reopen, in_parts, names };
+    let (name, before) = ("end what is kept open", keep_open as _);
+    let end = |me: &mut Direct, _| {
+        assert!(leases::end(me.kernel(), 0, AT_HOME).is_ok_and(|ended| ended.is_some()));
+    };
+    vec![keep, reopen, Operation { name, before, run: end, in_parts, names }]
+}
+
 fn every_point() -> u64 {
     let start = Instant::now();
     let mut kills = 0;
@@ -157,7 +194,8 @@ fn every_point() -> u64 {
     let stride = std::env::var("HUSK_KILL_STRIDE").ok().and_then(|s| s.parse().ok()).unwrap_or(5);
     // What happens to names is different in wide directories, the rest is not.
     let concerned = |operation: &Operation| rule() != Directories::Wide || operation.names;
-    for operation in operations().iter().filter(|&operation| concerned(operation)) {
+    let (all, kept) = (operations(), kept_open());
+    for operation in all.iter().chain(&kept).filter(|&operation| concerned(operation)) {
         for alone in [false, true] {
             let outcome = sweep(operation, (0, alone), stride);
             assert!(outcome.kills > 1, "{}: never stopped", operation.name);
@@ -201,7 +239,9 @@ fn bugs_are_seen() {
         });
         assert!(seen, "planted bug {bug} was not seen");
     }
-    println!("planted bugs 1..=4 seen");
+    let seen = sweep(&kept_open()[0], (83, false), 1).faults;
+    assert!(!seen.is_empty(), "a file that is kept open and has its number still was not seen");
+    println!("planted bugs 1..=4 and 83 seen");
 }
 
 /// A rename is killed at every point, and before anybody recovers, a peer takes the new name away

@@ -18,7 +18,7 @@ use husk_region::rings::pipes::PIPES_MAX;
 use husk_region::{CLASSES, Cell, INODE, LINE, NODE, RECORD, Region, is_locked};
 
 use crate::Kernel;
-use crate::descriptor::{flight, open};
+use crate::descriptor::{flight, leases, open};
 use crate::fs::directory::entries::{self, slot_hole, slot_line};
 use crate::fs::directory::share;
 use crate::fs::extended;
@@ -188,6 +188,7 @@ impl Checker<'_> {
         self.holdings();
         let region = self.region;
         flight::each(region, &mut |description| self.name(RECORD, description));
+        leases::each(region, &mut |description| self.lease(description));
         self.holds();
         for number in 1..self.used[INODE].len() as u32 {
             if self.used[INODE][number as usize] & FREE == 0 {
@@ -451,7 +452,7 @@ impl Checker<'_> {
         let cell = self.region.map.object(RECORD, number);
         self.rest_long("record is locked", number, cell);
         match low(self.region.load(cell.word(1))) {
-            tag::DESCRIPTION => {
+            tag::DESCRIPTION | tag::LEASE => {
                 let references = open::references(self.region, number);
                 self.equal("references of a description", number, references, uses as u64);
                 self.open_of(open::inode_number(self.region, number));
@@ -472,6 +473,15 @@ impl Checker<'_> {
             other => self.find("record of no kind", number, other as u64, 0),
         }
         self.used[RECORD][number as usize] = 1;
+    }
+
+    /// A description that a lease names is no number's.
+    fn lease(&mut self, number: u32) {
+        self.name(RECORD, number);
+        if let Some(1) = self.used[RECORD].get(number as usize) {
+            let found = low(self.region.load(open::cell(self.region, number).word(open::TAG)));
+            self.equal("tag of a lease", number, found.into(), tag::LEASE.into());
+        }
     }
 
     fn inode(&mut self, number: u32) {

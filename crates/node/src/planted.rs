@@ -43,6 +43,8 @@ mod tests_only {
         HoldsDieWithAgent,
         /// A hold is given back by whoever knows its number.
         AnyoneReturns,
+        /// Who only says that it has closed a file before may still write to it.
+        QuietWriters,
         /// A hold whose number nobody has heard is kept.
         UnheardHoldKept,
         /// What has never been made is looked at as an inode.
@@ -74,6 +76,7 @@ mod tests_only {
     /// As the rooms below know them.
     const RECORD_APART: u64 = 81;
     const HOLDS_NUMBERED_AGAIN: u64 = 82;
+    const QUIET_WRITERS: u64 = 84;
 
     static PLANTED: AtomicUsize = AtomicUsize::new(0);
 
@@ -83,6 +86,7 @@ mod tests_only {
         let below = match bug {
             Some(Bug::RecordApart) => RECORD_APART,
             Some(Bug::HoldsNumberedAgain) => HOLDS_NUMBERED_AGAIN,
+            Some(Bug::QuietWriters) => QUIET_WRITERS,
             _ => 0,
         };
         husk_region::observe::kill::mutate(below);

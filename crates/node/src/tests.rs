@@ -234,7 +234,7 @@ fn what_a_node_holds_is_its_own_and_falls_with_it_and_what_it_asks_when_dead_is_
     let remove = request::Remove { spot, what: What::File, caller: nobody() };
     desk.asked::<message::Remove>(1, &remove).expect("removed");
     let grants = [hold];
-    let back = request::Return { grants: List::new(&grants).expect("one") };
+    let back = request::Return { grants: List::new(&grants).expect("one"), quiet: false };
     desk.asked::<message::Return>(2, &back).expect("harmless");
     assert_eq!(desk.holds(), 1, "another node does not give it back");
     let (none, dead) = ([], [1]);

@@ -324,9 +324,9 @@ messages! {
         entry: Option<Attributes>, attributes: Option<Attributes>,
         bytes_void: bool, grant_void: bool,
     } -> { to: u64 };
-    /// Gives promises back.
+    /// Gives promises back. Of what was closed without a word some time ago nobody is told now.
     Return = 27, "return", AskerToHome, Idempotent { <'a>
-        grants: List<'a, u64, 256>,
+        grants: List<'a, u64, 256>, quiet: bool,
     } -> {};
     /// Renews all promises of the pair.
     Renew = 28, "renew", AskerToHome, Idempotent { highest: u64 } -> { term_ms: u32 };

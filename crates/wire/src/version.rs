@@ -7,7 +7,7 @@ use crate::field::records;
 /// Changes when a message changes its meaning.
 pub const MAJOR: u8 = 1;
 /// Changes when something is added.
-pub const MINOR: u8 = 2;
+pub const MINOR: u8 = 3;
 
 records! {
     /// A version of the protocol.

@@ -25,6 +25,7 @@
 
 mod bytes;
 mod home;
+mod leases;
 mod locks;
 mod mapped;
 mod names;

@@ -98,7 +98,6 @@ impl Direct {
     }
 
     /// The far inode that one of this node stands for.
-    #[cold]
     #[inline(never)]
     pub(crate) fn home_of(&self, own: Inode) -> Result<Inode> {
         // A call begins here: what an earlier one was told counts no more.
@@ -108,7 +107,6 @@ impl Direct {
     }
 
     /// The same of what a table, a directory or a mount names, which lives as long as that.
-    #[cold]
     #[inline(never)]
     pub(crate) fn far_slot(&self, slot: Slot) -> Slot {
         match slot {
@@ -118,14 +116,12 @@ impl Direct {
     }
 
     /// `Descriptors::slot`.
-    #[cold]
     #[inline(never)]
     pub(crate) fn far_slot_of(&self, files: Files, fd: u32) -> Slot {
         self.far_slot(husk_kernel::descriptor::table::slot(&self.kernel, files, fd))
     }
 
     /// `Descriptors::description`.
-    #[cold]
     #[inline(never)]
     pub(crate) fn far_description(&self, description: Description) -> Result<Open> {
         let open = husk_kernel::descriptor::open::description(&self.kernel, description)?;
@@ -246,16 +242,16 @@ impl Direct {
         shows: Shown,
     ) -> Result<()> {
         self.showing(shows, |me, shows| {
-            me.far_close(files, fd, |me| {
-                let kernel = &me.kernel;
-                let table = husk_kernel::descriptor::table::host_replaces;
-                table(kernel, files, fd, close_on_exec, shows)
-            })
+            let replace =
+                |me: &mut Direct| table::host_replaces(&me.kernel, files, fd, close_on_exec, shows);
+            if me.keep_replaced(files, fd, true) {
+                return replace(me);
+            }
+            me.far_close(files, fd, replace)
         })
     }
 
     /// Opens a far inode at home, and what stands for it here.
-    #[cold]
     #[inline(never)]
     pub(crate) fn far_open(
         &mut self,
@@ -267,6 +263,9 @@ impl Direct {
     ) -> Result<u32> {
         self.far_number(files, minimum, limit)?;
         self.far_forget();
+        if let Some(fd) = self.far_reopen(who, files, inode, flags, (minimum, limit))? {
+            return Ok(fd);
+        }
         let hold = self.ask_to_open(who, inode, flags, access(flags))?;
         self.far_opened(files, inode, hold, flags, (minimum, limit))
     }
@@ -355,6 +354,11 @@ impl Direct {
     #[cold]
     #[inline(never)]
     pub(crate) fn far_give_back(&mut self, holds: &[u64]) {
+        self.far_return(holds, false);
+    }
+
+    /// The same; `quiet`: of what was closed before.
+    pub(super) fn far_return(&mut self, holds: &[u64], quiet: bool) {
         for some in holds.chunks(GIVEN_MAX) {
             let mut given = [0; GIVEN_MAX];
             let mut count = 0;
@@ -364,7 +368,7 @@ impl Direct {
             }
             let Ok(grants) = List::new(&given[..count]) else { return };
             if count > 0 {
-                let asked = request::Return { grants };
+                let asked = request::Return { grants, quiet };
                 let _ = self.ask::<message::Return>(&asked, &mut [0; SHORT], &mut [0; 128]);
             }
         }
@@ -431,6 +435,9 @@ impl Direct {
         // Locks of a table that others have stay: an exec closes in a table of its own. One that
         // has it alone gives back those of what it closes.
         let drops = table::sharers(&self.kernel, files) <= 1;
+        if drops && !at_exec {
+            self.keep_all(files);
+        }
         self.each_held(files, &mut |me, fd, own, _| {
             count += 1;
             if drops && (!at_exec || table::close_on_exec(&me.kernel, files, fd) == Ok(true)) {

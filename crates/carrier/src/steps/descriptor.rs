@@ -46,7 +46,10 @@ pub(crate) fn duplicate_to(
             over_host,
         )
     };
-    if me.is_away { me.far_close(files, target, step) } else { step(me) }
+    if me.is_away && !me.far_keep_replaced(files, fd, target) {
+        return me.far_close(files, target, step);
+    }
+    step(me)
 }
 
 #[inline]
@@ -57,6 +60,9 @@ pub(crate) fn plugged(me: &mut Direct, files: Files, fd: u32) -> bool {
 #[inline]
 pub(crate) fn close(me: &mut Direct, files: Files, fd: u32) -> Result<bool> {
     let step = |me: &mut Direct| husk_kernel::descriptor::table::close(&me.kernel, files, fd);
+    if me.is_away && me.far_keep(files, fd) {
+        return Ok(false);
+    }
     if me.is_away { me.far_close(files, fd, step) } else { step(me) }
 }
 

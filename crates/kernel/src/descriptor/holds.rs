@@ -94,8 +94,9 @@ fn locked(txn: &mut Txn<'_>, hold: u64, fits: impl Fn(&Hold) -> bool) -> Result<
     Ok(found.filter(|_| name(txn.region, number) == hold).map(|(_, description)| description))
 }
 
-/// Ends the hold of that name, if it fits; false: there is none, or another one.
-pub fn end(kernel: &Kernel, hold: u64, fits: impl Fn(&Hold) -> bool) -> Result<bool> {
+/// Ends the hold of that name, if it fits; false: there is none, or another one. `quiet`: what was
+/// only read was closed before, and who watches the file is not told now.
+pub fn end(kernel: &Kernel, hold: u64, quiet: bool, fits: impl Fn(&Hold) -> bool) -> Result<bool> {
     let Some(number) = record(kernel, hold) else { return Ok(false) };
     let found = at(&kernel.session.region, number).filter(|found| fits(&found.0));
     let Some((_, description)) = found else {
@@ -109,6 +110,9 @@ pub fn end(kernel: &Kernel, hold: u64, fits: impl Fn(&Hold) -> bool) -> Result<b
             let generation = high(txn.get(cell.word(TAG)));
             txn.set(cell.word(TAG), pair(generation.wrapping_add(1), 0));
             txn.free(RECORD, number);
+            if quiet {
+                open::silence(txn, description)?;
+            }
             open::release(txn, description)?;
             Ok(true)
         })

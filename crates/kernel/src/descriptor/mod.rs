@@ -21,6 +21,7 @@ pub mod flight;
 #[cfg(feature = "answers")]
 pub mod holds;
 pub mod hosts;
+pub mod leases;
 pub mod open;
 #[cfg(feature = "answers")]
 pub mod passing;

@@ -19,7 +19,7 @@ use crate::watch::post;
 use crate::{Kernel, no_room};
 
 pub(crate) const TAG: u32 = 1;
-const TARGET: u32 = 2;
+pub(crate) const TARGET: u32 = 2;
 pub(crate) const REFERENCES: u32 = 3;
 pub(crate) const OFFSET: u32 = 4;
 const INODE_GENERATION: u32 = 5;
@@ -83,6 +83,18 @@ fn make(txn: &mut Txn<'_>, inode: Inode, flags: u32) -> Result<u32> {
     let generation = high(txn.get(cell.word(TAG)));
     txn.init(cell.word(TAG), pair(generation, tag::DESCRIPTION));
     Ok(number)
+}
+
+/// The entry of a description that was opened with these flags.
+pub(crate) fn entry(description: u32, flags: u32) -> u64 {
+    fd_table::husk_entry(description, flags & CLOSE_ON_EXEC != 0)
+}
+
+/// A description that nobody else comes by is as if it had just been made.
+pub(crate) fn begin_again(txn: &mut Txn<'_>, cell: Cell, flags: u32) {
+    let inode = high(txn.get(cell.word(TARGET)));
+    txn.set(cell.word(TARGET), pair(inode, flags & !CREATION));
+    txn.set(cell.word(OFFSET), 0);
 }
 
 /// The description of a shadow, of an inode whose count the caller has raised.
@@ -211,6 +223,20 @@ pub(crate) fn wake_after<T>(
         crate::lock::wake(kernel, number);
     }
     result
+}
+
+/// What nobody else has open, and was only read, is closed without an event.
+#[cfg(feature = "answers")]
+pub(crate) fn silence(txn: &mut Txn<'_>, description: u32) -> Result<()> {
+    let cell = cell(txn.region, description);
+    txn.lock(cell)?;
+    let target = txn.get(cell.word(TARGET));
+    // A mutant: what can be written to, too.
+    let is_read = !writes(low(target)) || husk_region::observe::kill::mutant() == 84;
+    if is_read && txn.get(cell.word(REFERENCES)) == 1 {
+        txn.set(cell.word(TARGET), pair(high(target), low(target) | PATH));
+    }
+    Ok(())
 }
 
 /// Whether a description keeps others from running its file.

@@ -97,6 +97,12 @@ pub(crate) const FLIGHTS_LIST: u32 = 420_000;
 pub(crate) const FLIGHTS: u32 = 420_008;
 /// Most descriptors on their way at once.
 pub(crate) const FLIGHTS_MAX: u32 = 1024;
+/// Lock of the leases.
+pub(crate) const LEASES_LIST: u32 = 422_400;
+/// Most leases of a node.
+pub const LEASES_MAX: u32 = 16;
+/// Leases, two words each.
+pub(crate) const LEASES: u32 = 422_408;
 /// Lock, first free one and number of the epoll sets.
 pub(crate) const SETS_LIST: u32 = 424_000;
 /// Sets' records.
@@ -125,7 +131,8 @@ const _: () = assert!(MOUNTS_MAX as u32 == (ino::TREE >> ino::TREE_SHIFT) + 1);
 const _: () = assert!(OUTSIDE + 2 * OUTSIDE_MAX as u32 <= COPIES_STATE);
 const _: () = assert!(PROCESSES + PROCESSES_MAX * 8 <= PIPES_LIST);
 const _: () = assert!(PIPES + PIPES_MAX * 4 <= FLIGHTS_LIST);
-const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= SETS_LIST);
+const _: () = assert!(FLIGHTS + FLIGHTS_MAX * 2 <= LEASES_LIST);
+const _: () = assert!(LEASES + LEASES_MAX * 2 <= SETS_LIST);
 const _: () = assert!(SETS + SETS_MAX * 4 <= EVENTS_LIST);
 const _: () = assert!(EVENTS + EVENTS_MAX * 4 <= PLACE_KERNELS);
 

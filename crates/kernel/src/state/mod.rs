@@ -146,6 +146,7 @@ pub mod tag {
     pub const WATCH: u32 = 10;
     pub const SHARED: u32 = 11;
     pub const HOLD: u32 = NEVER_IN_NUMBERS | 12;
+    pub const LEASE: u32 = NEVER_IN_NUMBERS | 13;
 }
 
 /// The inode behind a number, and a check that it is still the same.

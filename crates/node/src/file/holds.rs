@@ -84,9 +84,10 @@ impl Agent {
         }
     }
 
-    fn let_go(&mut self, node: u16, number: u64) {
+    fn let_go(&mut self, node: u16, number: u64, quiet: bool) {
+        let fits = |hold: &Hold| hold.node == node || planted!(AnyoneReturns);
         // One that it does not have was given back before.
-        let _ = self.direct().end_hold(number, |hold| hold.node == node || planted!(AnyoneReturns));
+        let _ = self.direct().end_hold(number, quiet, fits);
     }
 
     /// Ends what another node does not need any more.
@@ -97,7 +98,7 @@ impl Agent {
         room: &mut [u8],
     ) -> Handled {
         for number in asked.grants.iter() {
-            self.let_go(header.source, number);
+            self.let_go(header.source, number, asked.quiet);
         }
         put::<message::Return>(header, &reply::Return {}, room)
     }
@@ -109,7 +110,7 @@ impl Agent {
         if let Some((node, number)) = self.unheard.take()
             && !planted!(UnheardHoldKept)
         {
-            self.let_go(node, number);
+            self.let_go(node, number, false);
         }
     }
 

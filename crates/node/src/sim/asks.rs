@@ -260,7 +260,9 @@ impl Ask {
             }
             Ask::Return(grants) => {
                 let grants = List::new(grants).expect("few");
-                draft::<message::Return>(&request::Return { grants })
+                // Of what is open to write to this says nothing.
+                let quiet = grants.len() > 1;
+                draft::<message::Return>(&request::Return { grants, quiet })
             }
             Ask::Read(object, offset, length) => {
                 let (hold, offset, length) = (hold(*object), *offset, *length);

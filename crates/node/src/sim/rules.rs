@@ -41,6 +41,7 @@ const RULES: [(&str, Kept); 19] = [
             Bug::UnheardHoldKept,
             Bug::FirstTryKept,
             Bug::HoldsDieWithAgent,
+            Bug::QuietWriters,
         ]),
     ),
     (

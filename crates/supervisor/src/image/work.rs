@@ -558,6 +558,7 @@ impl Burial for Work {
             nodes.tick();
         }
         let direct = &mut self.image.direct;
+        direct.end_old_leases();
         holds::work(direct, Kind::Memory);
         self.punch.tick(direct, &self.image.region);
         self.dense.tick(&self.image.region);
