@@ -130,6 +130,29 @@ fn who_sleeps_in_sets_and_polls_is_woken_and_programs_do_not_meet_what_wakes_the
     }
 }
 
+/// Reads that wait before nearly every byte.
+#[test]
+fn reads_that_wait_are_woken_and_begin_and_end_as_on_linux() {
+    let parts = [
+        "turns",
+        "beside",
+        "floods",
+        "wholes",
+        "signals",
+        "limits",
+        "ends",
+        "readers",
+        "kills",
+        "heirs",
+        "jumps",
+        "stops",
+        "strangers",
+    ];
+    for kind in ["tcp", "pair", "named"] {
+        printed_of(kind, "reads", connected!("reads.c"), &parts);
+    }
+}
+
 #[test]
 fn event_loops_on_socket_pairs_are_told_what_linux_tells() {
     loops("pair");

@@ -171,7 +171,7 @@ mod shortcuts {
     use husk_proto::flight::Flight;
     use husk_proto::fs::{HostIdentity, Inode, Piece, Span, Witness};
     use husk_proto::image::{Mount, Rewritten, Udp};
-    use husk_proto::pipe::{Addresses, Delays, End, Event, Pipe, Posted};
+    use husk_proto::pipe::{Addresses, Delays, End, Event, LookOut, Pipe, Posted};
     use husk_proto::watch::Instance;
     use husk_proto::{Process, Result};
     husk_proto::shortcuts!(dispatch);

@@ -74,6 +74,12 @@ impl After {
         self.reason == crate::reason::MEMBERS_WAITED
     }
 
+    /// Whether a call with such a reason is the sleep of a read, which begins again after any
+    /// result but `EINTR`.
+    pub const fn is_sleeping_read(reason: u32) -> bool {
+        reason == crate::reason::READ_SLEPT
+    }
+
     /// First and last of the reasons that [`is_of_pipe`](After::is_of_pipe) knows.
     pub const OF_PIPE: [u32; 2] = [crate::reason::PIPE_READ, crate::reason::PIPE_WRITE];
 

@@ -86,6 +86,9 @@ pub(crate) const EVENTFD: u32 = 35;
 /// A poll of sockets with rings, woken by a bell (argument 0: the list for the host, the bell last;
 /// 4: the program's list; 5: waits that have begun again).
 pub(crate) const POLLED: u32 = 36;
+/// A read of a socket with a ring, woken by a bell (argument 0: the list for the host, 4: the
+/// socket's number, 5: the place of the bell, and the lane).
+pub(crate) const READ_SLEPT: u32 = 37;
 
 /// The reason for a call whose result is a descriptor.
 pub(crate) const fn opened(close_on_exec: bool) -> u32 {

@@ -24,8 +24,8 @@ use crate::reason::{
     ACCEPTED, ACCEPTED_CLOSE_ON_EXEC, ASK, BELOW, BELOW_CLOSE_ON_EXEC, CARRIED, CLOSE_ON_EXEC,
     CONNECTED, DIRECTORY, DUPLICATE, EPOLL, EVENTFD, FIFO, IDENTITY, LIMIT, MEMBERS_WAITED,
     MESSAGE, MESSAGES, NAMED, NAMED_MESSAGE, OPENED, OPENED_CLOSE_ON_EXEC, PAIR, PIPE_READ,
-    PIPE_WRITE, POLLED, REST, SENDER, SOCKET, SOCKET_PAIR, STRANGER, TCP_CONNECTED, WATCH, WATCHER,
-    WATCHING, then,
+    PIPE_WRITE, POLLED, READ_SLEPT, REST, SENDER, SOCKET, SOCKET_PAIR, STRANGER, TCP_CONNECTED,
+    WATCH, WATCHER, WATCHING, then,
 };
 use crate::socket::messages::{
     CMSGHDR_BYTES, CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MESSAGES_MAX, MMSGHDR_BYTES,
@@ -65,6 +65,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 TCP_CONNECTED => self.tcp_connected(after, result),
                 MEMBERS_WAITED => self.members_waited(after, result),
                 POLLED => self.polled_by_bell(after, result),
+                READ_SLEPT => self.read_slept(after, result),
                 WATCHING => {
                     self.unwatch(&after.args);
                     result
@@ -149,6 +150,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             PIPE_READ | PIPE_WRITE => crate::pipe::with_done(after, result),
             WATCHING => result,
             POLLED => self.polled_here(after, result),
+            READ_SLEPT => self.read_slept_here(after, result),
             _ => self.note_passed(after, result),
         }
     }

@@ -4,9 +4,10 @@
 //! a call that lets the host or a process outside read the pipe, the pipe is *surrendered*: the
 //! bytes of its ring go to the host, and from then on the pipe is the host's.
 //!
-//! A reader never sleeps at a ring: it leaves the ring and sleeps in a read of the host's pipe. The
-//! next writer finds the ring left and writes to the host's pipe, which wakes the reader (states:
-//! `husk_kernel::pipe::flow`, `docs/adr/0015`).
+//! The reader of a pipe never sleeps at its ring: it leaves the ring and sleeps in a read of the
+//! host's pipe. The next writer finds the ring left and writes to the host's pipe, which wakes the
+//! reader (states: `husk_kernel::pipe::flow`, `docs/adr/0015`). That of a socket may sleep by a
+//! bell instead (`ready::read_bell`).
 
 pub(crate) mod fifo;
 pub(crate) mod splice;
@@ -56,6 +57,18 @@ const GONE: u16 = (POLLERR | POLLHUP) as u16;
 const NOTIFICATIONS: usize = 0o200;
 /// What one `iovec` takes.
 const IOVEC_BYTES: usize = 16;
+/// Most bytes of one write that waits for room in a ring, so that a signal is seen soon.
+const BURST_BYTES: usize = 1 << 20;
+
+/// What a read that finds a dry ring does.
+pub(crate) enum Dry {
+    /// The host waits.
+    Sleeps(Verdict),
+    /// There are bytes by now.
+    Bytes,
+    /// The read is the host's.
+    Host,
+}
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The pipe end behind a number.
@@ -223,30 +236,25 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                         return value(moved as u64);
                     }
                 }
-                Ok(Flow::Host { .. }) if moved > 0 => {
-                    let got = self.read_at_once(c.args[0], end, cursor, length - moved);
-                    self.services.pipe_landed(end.pipe, false, got);
-                    return value(moved as u64 + got);
-                }
                 Ok(Flow::Wait { .. }) | Err(_) if moved > 0 => return value(moved as u64),
                 // Nobody reads from that lane any more: the host says so.
                 Err(Errno::EBADF) if end.socket => return Ok(Verdict::Pass),
                 Err(errno) => return Err(errno),
-                Ok(Flow::Host { done: 0 }) if end.socket && self.let_go(c.args[0], end) => {
-                    return Ok(Verdict::Pass);
-                }
                 Ok(Flow::Host { done }) => {
-                    if end.socket && end.writes && done > 0 {
-                        // Who sleeps there is woken by the host, which gets the rest.
-                        self.services.lane_tell(end.pipe);
+                    return self.flow_at_host(c, end, cursor, [moved, moved + done, length], sleep);
+                }
+                Ok(Flow::Full { done }) => {
+                    moved += done;
+                    if self.met_full_ring(c.args[0], end) && moved >= BURST_BYTES {
+                        return value(moved as u64);
                     }
-                    if end.socket && !end.writes {
-                        self.await_waking(end.pipe);
-                    }
-                    return Ok(in_flight(c, end, done, sleep));
                 }
                 Ok(Flow::Dry) if moved > 0 => return value(moved as u64),
-                Ok(Flow::Dry) => self.meet_dry_ring(c, end)?,
+                Ok(Flow::Dry) => {
+                    if let Some(sleep) = self.meet_dry_ring(c, end, whole)? {
+                        return Ok(sleep);
+                    }
+                }
                 Ok(Flow::Wait { address, value }) => {
                     if let Some(answer) = self.held(c, end, (address, value), &mut looks) {
                         return answer;
@@ -256,6 +264,47 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
         }
         Err(Errno::EIO)
+    }
+
+    /// The rest of a call is the host's: `moved` bytes came out of the ring before, `done` of all
+    /// are in the ring.
+    fn flow_at_host(
+        &mut self,
+        c: &Call,
+        end: End,
+        rest: Cursor,
+        [moved, done, length]: [usize; 3],
+        sleep: u64,
+    ) -> Answer {
+        if moved > 0 && !end.writes {
+            let got = self.read_at_once(c.args[0], end, rest, length - moved);
+            self.services.pipe_landed(end.pipe, false, got);
+            return value(moved as u64 + got);
+        }
+        if done == 0 && end.socket && self.let_go(c.args[0], end) {
+            return Ok(Verdict::Pass);
+        }
+        if end.socket && end.writes && done > 0 {
+            // Who sleeps there is woken by the host, which gets the rest.
+            self.services.lane_tell(end.pipe);
+        }
+        if end.socket && !end.writes {
+            self.await_waking(end.pipe);
+            self.note_host_read(c, end);
+        }
+        Ok(in_flight(c, end, done, sleep))
+    }
+
+    /// A lane has no more room, and its reader runs on this core, if it runs: whether there is room
+    /// now. Otherwise the ring is left.
+    #[cold]
+    fn met_full_ring(&mut self, fd: usize, end: End) -> bool {
+        self.tell_set(fd, end.pipe);
+        let room = self.lets_reader_run(end.pipe);
+        if !room {
+            self.services.pipe_leave(end.pipe);
+        }
+        room
     }
 
     /// What is left of a call after `done` bytes goes to the host, by a call that is counted as in
@@ -299,8 +348,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The ring of a socket in a set is empty, and the host has nothing, as far as is known: who
-    /// does not wait has found nothing (`EAGAIN`). All others go to the host.
-    fn meet_dry_ring(&mut self, c: &Call, end: End) -> Result<()> {
+    /// does not wait has found nothing (`EAGAIN`); who may wait sleeps by a bell, if it has one.
+    /// Others go to the host. `whole`: what this is called for ends with what the ring has.
+    fn meet_dry_ring(&mut self, c: &Call, end: End, whole: bool) -> Result<Option<Verdict>> {
         let ends = (POLLIN | POLLRDHUP) as u16;
         let quiet = |client: &mut Self| {
             if client.services.lane_host_is_quiet(end.pipe) {
@@ -312,11 +362,18 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             none
         };
+        if self.looks_on(end.pipe) {
+            return Ok(None);
+        }
         if self.must_not_wait(c) && quiet(self) {
             return Err(Errno::EAGAIN);
         }
-        self.services.pipe_leave(end.pipe);
-        Ok(())
+        match if whole { Dry::Host } else { self.read_by_bell(c, end) } {
+            Dry::Sleeps(verdict) => return Ok(Some(verdict)),
+            Dry::Bytes => {}
+            Dry::Host => self.services.pipe_leave(end.pipe),
+        }
+        Ok(None)
     }
 
     /// Somebody living holds a lock, who may be stopped: the call sleeps on it, or, where it must
@@ -354,7 +411,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Whether a call, or its descriptor, says that it must not wait.
-    fn must_not_wait(&self, c: &Call) -> bool {
+    pub(crate) fn must_not_wait(&self, c: &Call) -> bool {
         let flags = match c.number {
             nr::recvfrom | nr::sendto => c.args[3],
             nr::recvmsg | nr::sendmsg => c.args[2],
@@ -366,14 +423,19 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The same where a socket has a time limit.
     fn limited_looks(&self, c: &Call, end: End) -> Option<u64> {
+        let limit_us = self.time_limit_us(c.args[0], end);
+        (limit_us > 0).then(|| (limit_us / 1000).clamp(HELD_LOOKS, LIMITED_LOOKS))
+    }
+
+    /// How long a call on a socket may wait; 0: for ever.
+    pub(crate) fn time_limit_us(&self, fd: usize, end: End) -> u64 {
         let (mut time, mut length) = ([0u64; 2], 16u32);
         let option = if end.writes { SO_SNDTIMEO_OLD } else { SO_RCVTIMEO_OLD } as usize;
         let (at, room) = (time.as_mut_ptr() as usize, &raw mut length as usize);
-        let args = [c.args[0], SOL_SOCKET as usize, option, at, room, 0];
+        let args = [fd, SOL_SOCKET as usize, option, at, room, 0];
         let limited = end.socket && self.host.call(nr::getsockopt, args) == 0;
         let [seconds, micros] = core::hint::black_box(time);
-        let looks = seconds.saturating_mul(1000).saturating_add(micros / 1000);
-        (limited && looks > 0).then(|| looks.clamp(HELD_LOOKS, LIMITED_LOOKS))
+        if limited { seconds.saturating_mul(1_000_000).saturating_add(micros) } else { 0 }
     }
 
     /// Whether the set of the socket that writes to `lane` has just asked the host about it.
@@ -397,6 +459,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             Flow::Look => self.services.pipe_has_reader(end.pipe),
             Flow::Settle => self.settle_pipe(Some(fd), end)?,
+            Flow::Full { .. } => self.services.pipe_leave(end.pipe),
             Flow::Moved(_) | Flow::Host { .. } | Flow::Wait { .. } | Flow::Dry => {}
         }
         Ok(())

@@ -56,8 +56,8 @@ const NAP_NS: u64 = 100_000;
 const NONE: u32 = u32::MAX;
 /// In `OWNER`: there are none in this process any more.
 const NEVER: u64 = u64::MAX;
-/// A word without a process: the set has no bell, and will have none.
-const SILENT: u64 = 1;
+/// A word without a process: there is no bell. In a set: and there will be none.
+pub(crate) const SILENT: u64 = 1;
 
 /// A bell at hand; or one that cannot be had: without a number.
 struct Entry {

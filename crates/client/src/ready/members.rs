@@ -19,6 +19,7 @@
 use crate::layout::{get32, get64, put};
 use crate::pipe::ROUNDS_MAX;
 use crate::ready::epoll::has_room;
+use crate::ready::read_bell::Turns;
 use crate::reason;
 use crate::socket::ring_drain::To;
 use crate::{AGAIN, After, Answer, Call, Client, Host, Memory, Verdict, value};
@@ -59,6 +60,12 @@ pub(crate) struct Waits {
     pub bell: Option<(u64, Process)>,
     /// Polls for which it would have been of use.
     pub polls: u32,
+    /// Reads of sockets with rings that the host got.
+    pub host_reads: u32,
+    /// The lane whose reader was seen to wait, and how many more reads may look on there.
+    pub waiter: Option<(Pipe, u32)>,
+    /// Whether to let others run before a sleep.
+    pub turns: Turns,
 }
 
 /// Waits that begin again in a row, before one ends as after a stop and a continuation.
@@ -324,7 +331,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             if told.count > 0 || !waits {
                 return value(told.count as u64);
             }
-            if self.services.epoll_look_on(set) {
+            if self.services.epoll_look_on(set) || self.set_lets_run(set) {
                 continue;
             }
             self.settle_set(set, false);
@@ -342,6 +349,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             return Ok(Verdict::PassThen(after));
         }
         value(0)
+    }
+
+    /// Before a sleep in a set: others on this core run first. Whether members have bytes now.
+    fn set_lets_run(&mut self, set: Set) -> bool {
+        self.lets_run(|client| {
+            let mut any = false;
+            client.services.epoll_each_ready(set, &mut |_| any = true);
+            any
+        })
     }
 
     /// For how long the host is to wait: less, if the wait has begun already.

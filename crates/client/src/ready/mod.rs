@@ -7,3 +7,4 @@ pub(crate) mod inotify;
 pub(crate) mod members;
 pub(crate) mod poll;
 pub(crate) mod poll_bell;
+pub(crate) mod read_bell;

@@ -50,6 +50,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if unfit || !self.each_lane(list, count, &mut |_, _| true) {
             return Rest::Otherwise;
         }
+        if self.lets_run(|client| client.any_bytes(list, count)) {
+            return Rest::Bytes;
+        }
         let Some(asleep) = self.begin_sleep() else { return Rest::Otherwise };
         let (bell, mut bytes) = (asleep.bell, false);
         let laid = self.each_lane(list, count, &mut |client, lane| {
@@ -62,6 +65,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         self.end_poll(list, count, asleep.place, false);
         if bytes { Rest::Bytes } else { Rest::Otherwise }
+    }
+
+    /// Whether a lane that is asked about has bytes.
+    fn any_bytes(&mut self, list: usize, count: usize) -> bool {
+        let none = |client: &mut Self, lane| client.services.pipe_waiting(lane) == 0;
+        !self.each_lane(list, count, &mut |client, lane| none(client, lane))
     }
 
     /// Shows the lanes that entries ask about for reading until `step` is false; false, too, if one

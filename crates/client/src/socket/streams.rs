@@ -154,7 +154,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                     }
                 }
                 Flow::Settle => self.settle_pipe(Some(c.args[0]), lane)?,
-                Flow::Fetch(_) | Flow::Look | Flow::Dry => break,
+                Flow::Fetch(_) | Flow::Look | Flow::Dry | Flow::Full { .. } => break,
             }
         }
         Err(Errno::EIO)

@@ -7,6 +7,10 @@
 //!                                                                       ─► LEAVING, again
 //! ```
 //!
+//! Where the reader of a lane is woken by bells, an empty ring is `Dry`, and a full one whose
+//! reader has the same core is `Full`: the client sleeps, or lets the other one run, and asks
+//! again.
+//!
 //! No transaction, no arena: only the pipe's own words (`region::pipes`), so that nothing has to be
 //! opened. Locks: readers', then writers'; whoever meets a living holder goes away and sleeps.
 
@@ -63,8 +67,8 @@ pub fn take(kernel: &Kernel, pipe: Pipe, length: usize, copy: Copy<'_>) -> Resul
 }
 
 fn take_from_host(ring: &pipes::Pipe, me: Holder) -> Option<Flow> {
-    // In a set, or polled, it climbs when the host's call is over (`landed`).
-    let due = ring.hook().is_none() && !ring.is_polled() && ring.is_due();
+    // In a set it climbs when the host's call is over (`landed`).
+    let due = ring.hook().is_none() && ring.is_due();
     if due && ring.try_lock(Lock::Readers, me) {
         if ring.try_lock(Lock::Writers, me) {
             match ring.climb() {
@@ -329,6 +333,10 @@ pub fn put(
     for _ in 0..TURNS_MAX {
         match ring.mode() {
             None => return Err(Errno::EBADF),
+            Some(Mode::Host) if ring.is_invited() && may_let_run(&ring) => {
+                ring.take_invitation();
+                return Ok(Flow::Full { done });
+            }
             Some(Mode::Host) if ring.is_invited() && ring.await_climb() => {}
             Some(Mode::Host | Mode::Leaving) => {
                 if ring.take_off(true) {
@@ -346,6 +354,11 @@ pub fn put(
         }
     }
     Ok(if done > 0 { Flow::Moved(done) } else { again(&ring) })
+}
+
+/// Whether the reader of a lane would run if its writer, which has no room, let it.
+fn may_let_run(ring: &pipes::Pipe) -> bool {
+    ring.is_polled() && ring.is_read_here()
 }
 
 fn put_into_ring(
@@ -373,11 +386,17 @@ fn put_into_ring(
         copy_in_steps(ring, length, done, copy)
     };
     ring.wrote();
-    if result.is_ok() && *done < length {
+    let full = result.is_ok() && *done < length;
+    let fits = !whole || length as u64 <= RING_BYTES;
+    let stays = full && fits && *done < BURST_BYTES && may_let_run(ring);
+    if full && !stays {
         ring.leave();
     }
     ring.unlock(Lock::Writers);
-    result.map(|()| (*done == length).then_some(Flow::Moved(length)))
+    result.map(|()| match full {
+        false => Some(Flow::Moved(length)),
+        true => stays.then_some(Flow::Full { done: *done }),
+    })
 }
 
 /// All bytes under one store of the head; false: there is no room.

@@ -69,6 +69,17 @@ pub struct End {
     pub socket: bool,
 }
 
+/// What looking on for bytes of a lane has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookOut {
+    /// There are some.
+    Bytes,
+    /// None; who writes there was last seen on this core.
+    Beside,
+    /// None.
+    Nothing,
+}
+
 /// How a read or write goes on.
 #[derive(Clone, Copy, Debug)]
 pub enum Flow {
@@ -94,6 +105,12 @@ pub enum Flow {
     Settle,
     /// Ask the host whether a reader is left: `pipe_has_reader`, or `pipe_leave`. Then ask again.
     Look,
+    /// The ring has no room for more than `done` bytes, and its reader was last seen on this core:
+    /// let it run, or `pipe_leave`, then ask again.
+    Full {
+        /// Bytes that went in.
+        done: usize,
+    },
     /// The ring of a socket in a set is empty. Who does not wait has found nothing, unless the host
     /// has something; else `pipe_leave`, then ask again.
     Dry,

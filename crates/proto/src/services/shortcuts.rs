@@ -10,7 +10,7 @@ use crate::epoll::{Member, Set, Sight};
 use crate::flight::Flight;
 use crate::fs::{HostIdentity, Inode, Piece, Span, Witness};
 use crate::image::{Mount, Rewritten, Udp};
-use crate::pipe::{Addresses, Delays, End, Event, Pipe, Posted};
+use crate::pipe::{Addresses, Delays, End, Event, LookOut, Pipe, Posted};
 use crate::process::Process;
 use crate::watch::Instance;
 
@@ -205,8 +205,8 @@ Shortcuts in shortcuts, looks {
     lane_bell = - { lane: Pipe } -> u64 = 0,
         by pipe::hooks::bell without kernel;
 
-    /// This thread is about to sleep in `poll` until there are bytes in a lane, for which `bell` is
-    /// to be rung. False: that cannot be.
+    /// This thread is about to sleep, by a bell, until there are bytes in a lane, for which `bell`
+    /// is to be rung. False: that cannot be.
     lane_poll = - { lane: Pipe, bell: u64 } -> bool = false,
         by pipe::hooks::poll without kernel;
 
@@ -217,6 +217,14 @@ Shortcuts in shortcuts, looks {
     /// The bell that is to be rung for bytes in a lane; 0: nobody sleeps.
     lane_polled = - { lane: Pipe } -> u64 = 0,
         by pipe::hooks::polled without kernel;
+
+    /// Who is about to sleep for bytes of a lane looks on for some.
+    lane_look_out = - { lane: Pipe } -> LookOut = LookOut::Nothing,
+        by pipe::hooks::look_out without kernel;
+
+    /// Whether the ring of a lane is in use and has room for much.
+    lane_has_room = - { lane: Pipe } -> bool = false,
+        by pipe::hooks::has_room without kernel;
 
     /// Whether the host has just been asked about the socket that reads from a lane, by its set.
     lane_host_is_quiet = - { lane: Pipe } -> bool = false,

@@ -37,6 +37,16 @@ impl Pipe {
         self.look_out(WRITER_CORE, || self.readable(1))
     }
 
+    /// Whether the writer was last seen on this core.
+    pub fn is_written_here(&self) -> bool {
+        self.get(WRITER_CORE) == core_number()
+    }
+
+    /// Whether the reader was last seen on this core.
+    pub fn is_read_here(&self) -> bool {
+        self.get(READER_CORE) == core_number()
+    }
+
     /// Looks on for `wanted` bytes of room.
     pub fn look_out_for_room(&self, wanted: u64) -> bool {
         self.look_out(READER_CORE, || (self.room(wanted) >= wanted) as u64) != 0

@@ -701,6 +701,12 @@ impl Pipe {
         self.word(STATE).load(Ordering::Relaxed) & INVITED != 0
     }
 
+    /// The writer lets its reader run instead, which may invite it again.
+    #[cold]
+    pub fn take_invitation(&self) {
+        self.change(|_, state| (state & INVITED != 0).then_some(state & !INVITED));
+    }
+
     /// An invited writer, none of whose calls is in flight, waits for the reader to climb; false:
     /// it did not come, and asks again only later.
     #[cold]

@@ -23,7 +23,7 @@ pub(crate) mod sigaction;
 
 use crate::dump;
 use crate::facts::facts;
-use crate::frame::{Detour, THEN_AGAIN, THEN_BITS, THEN_TRACED_AGAIN};
+use crate::frame::{Detour, THEN_AFTER, THEN_AGAIN, THEN_BITS, THEN_TRACED_AGAIN};
 use crate::memory::guard;
 use crate::stubs;
 use crate::thread::actions::{
@@ -35,6 +35,7 @@ use crate::thread::context::{Context, Register};
 use crate::thread::{SIGNALS, Thread};
 use core::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 use husk_abi::{Errno, nr};
+use husk_client::After;
 use husk_host::syscall;
 use husk_runtime::handover;
 
@@ -197,7 +198,8 @@ fn restart_sleep(action: &HostAction, context: Context) {
     // SAFETY: at these addresses rsp points to the Detour the thread sleeps in.
     let detour = unsafe { &*(context.get(Register::Rsp) as *const Detour) };
     let kind = detour.then & ((1 << THEN_BITS) - 1);
-    let again = matches!(kind, THEN_AGAIN | THEN_TRACED_AGAIN);
+    let reads = kind == THEN_AFTER && After::is_sleeping_read(detour.reason as u32);
+    let again = reads || matches!(kind, THEN_AGAIN | THEN_TRACED_AGAIN);
     if again && action.flags & SA_RESTART != 0 {
         context.set(Register::Rax, 0);
     }
