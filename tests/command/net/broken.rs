@@ -131,7 +131,7 @@ fn thousand_moves(way: &str) {
 }
 
 /// Workers whose master has gone: who else would end them?
-struct Orphans(Vec<i32>);
+pub struct Orphans(pub Vec<i32>);
 
 impl Drop for Orphans {
     fn drop(&mut self) {

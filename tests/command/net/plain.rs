@@ -8,7 +8,7 @@ use husk_tests::against_native;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::broken::{listeners, old_host};
+use super::broken::{Orphans, listeners, old_host};
 use super::server::*;
 use crate::as_nobody;
 
@@ -133,6 +133,16 @@ fn a_killed_balancer_leaves_its_table_which_is_shown_and_undone() {
     assert!(!is_steered(&server));
     let said = refused(theirs(&["stat", &server.place()]));
     assert!(said.contains("nothing is steered"), "{said}");
+    // Also after the process that was named.
+    attach(&server);
+    let (balancer, orphans) = (server.balancer(), Orphans(server.workers()));
+    server.signal(server.master.id() as i32, Signal::KILL);
+    server.signal(balancer, Signal::KILL);
+    until("it has ended", || {
+        refused(theirs(&["stat", &server.place()])).contains("its balancer was killed")
+    });
+    works(&["detach", &server.place()]);
+    drop(orphans);
 }
 
 #[test]
@@ -157,6 +167,8 @@ fn root_sees_what_users_steer_and_what_root_has_undone_steers_to_nobody_any_more
         assert_eq!(of_root().is_empty(), end == "detach");
     }
     done(&["detach", &server.place()]);
+    // That removes files of the killed balancer, too.
+    assert!(refused(theirs(&["detach", &server.place()])).contains("nothing is attached"));
 }
 
 #[test]

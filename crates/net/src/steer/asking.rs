@@ -26,7 +26,7 @@ use husk_abi::Errno;
 /// Requests, one byte each.
 pub(super) const LOOK: u8 = b'l';
 pub(super) const DETACH: u8 = b'd';
-/// What a balancer says when it steers, and when it has undone everything.
+/// The balancer's words: it steers now; it has undone everything.
 pub(super) const READY: &str = "ready";
 pub(super) const DONE: &str = "done";
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -34,13 +34,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Begins to steer, at every address where the target listens; `balance` makes the command that a
-/// balancer is started by. What happens is said by the balancer itself where it fails; then nothing
-/// is steered.
+/// balancer is started by. A balancer that fails prints why; then nothing is steered.
 pub fn attach(target: &str, balance: impl Fn() -> Command) -> Result<Vec<Snapshot>, Problem> {
     numbers::check()?;
     let (steered, free): (Vec<_>, Vec<_>) =
         find(target)?.into_iter().partition(|(pid, place)| living(*pid, place));
-    // Where some are not, their balancers were killed, or have never been.
+    // The free ones never had a balancer, or it was killed.
     let places = if free.is_empty() { steered } else { free };
     let mut begun = Vec::new();
     for (pid, place) in &places {
@@ -50,7 +49,7 @@ pub fn attach(target: &str, balance: impl Fn() -> Command) -> Result<Vec<Snapsho
                 begun.push(snapshot);
             }
             failed => {
-                // What was steered before stays; what has just begun does not.
+                // Only what has just begun is undone.
                 places[..begun.len()].iter().for_each(|(pid, place)| drop(end(*pid, place)));
                 return failed.map(|_| Vec::new());
             }
@@ -77,7 +76,7 @@ fn begin(pid: u32, place: &Place, mut balance: Command) -> Result<Option<Snapsho
     Ok(None)
 }
 
-/// What the balancer of a place answers: by its file, or by its name where there is none.
+/// Asks the balancer of a place, by its file, or by its name if there is no file.
 fn answer_of(pid: u32, place: &Place, request: u8) -> io::Result<String> {
     let end = Instant::now() + ANSWER_WITHIN;
     match call(&file(place, "socket")).and_then(|stream| answer(stream, request, end)) {
@@ -88,23 +87,23 @@ fn answer_of(pid: u32, place: &Place, request: u8) -> io::Result<String> {
     }
 }
 
-/// The way to a balancer by its file. Where a user's directory is in /tmp, a stranger may have made
-/// it: nobody is there.
+/// Connects to a balancer by its file. A stranger may have made it, if the directory is in /tmp;
+/// then there is no balancer.
 fn call(socket: &Path) -> io::Result<UnixStream> {
     let stream = name::connected(&SocketAddrUnix::new(socket)?)?;
     let is_fine = geteuid().is_root() || name::is_trusted(&stream);
     if is_fine { Ok(stream) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// Who may not look into a namespace finds nobody there.
+/// A process that may not look into a namespace finds no balancer there.
 fn nobody(why: io::Error) -> io::Error {
     if is_nobody(&why) || why.kind() == name::ROOTS { why } else { io::ErrorKind::NotFound.into() }
 }
 
-/// What it answers until then: another user's may write a byte now and then.
+/// Reads the answer until `end`; another user's balancer could send a byte at a time for ever.
 pub(super) fn answer(mut stream: UnixStream, request: u8, end: Instant) -> io::Result<String> {
-    stream.write_all(&[request])?;
     use io::ErrorKind::{Interrupted, WouldBlock};
+    stream.write_all(&[request])?;
     let (mut text, mut part) = (Vec::new(), [0; 4096]);
     loop {
         let rest = end.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero());
@@ -122,18 +121,18 @@ pub(super) fn answer(mut stream: UnixStream, request: u8, end: Instant) -> io::R
     }
 }
 
-/// It has been stopped, say.
+/// The error for a balancer that does not answer: a stopped one, for instance.
 fn silent(stream: &UnixStream) -> io::Error {
     let pid = socket_peercred(stream).map_or(0, |peer| peer.pid.as_raw_pid());
     let why = format!("its balancer, process {pid}, does not answer");
     io::Error::new(io::ErrorKind::WouldBlock, why)
 }
 
-/// What to do about a balancer that does not answer.
+/// The remedy.
 const END_IT: &str = "end that process (`kill -KILL`), detach, and attach again";
 
 fn ask(pid: u32, place: &Place) -> Result<Snapshot, Problem> {
-    let nobody = || match Left::of(place) {
+    let nobody = || match Left::of(pid, place) {
         Some(_) => {
             let target = place.typed(pid);
             let remedy =
@@ -149,7 +148,7 @@ fn ask(pid: u32, place: &Place) -> Result<Snapshot, Problem> {
     shown(answer_of(pid, place, LOOK))?.ok_or_else(nobody)
 }
 
-/// What a balancer shows; `None`: there is none.
+/// Reads the answer to `LOOK`; `None`: there is no balancer.
 pub(super) fn shown(answer: io::Result<String>) -> Result<Option<Snapshot>, Problem> {
     let text = match answer {
         Ok(text) => text,
@@ -168,7 +167,7 @@ pub(super) fn shown(answer: io::Result<String>) -> Result<Option<Snapshot>, Prob
     }
 }
 
-/// What cannot be done where nobody answers.
+/// What fails if nothing can be read.
 const SEE: &str = "cannot see what is steered";
 
 /// Whether there is no balancer: none has been, it was killed, or it has ended just now.
@@ -185,7 +184,7 @@ pub(super) fn living(pid: u32, place: &Place) -> bool {
     }
 }
 
-/// What the balancers of a target show: those that there are, at least one.
+/// The state of each balancer of a target; an error if there is none.
 pub fn look(target: &str) -> Result<Vec<Snapshot>, Problem> {
     let places = find(target)?;
     let asked: Vec<_> = places.iter().map(|(pid, place)| ask(*pid, place)).collect();
@@ -195,7 +194,7 @@ pub fn look(target: &str) -> Result<Vec<Snapshot>, Problem> {
     Ok(asked.into_iter().flatten().collect())
 }
 
-/// What all balancers show; to root, also those of other users.
+/// The state of all balancers; for root, including those of other users.
 pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
     let directory = directory();
     let sockets = match files(&directory, "socket") {
@@ -203,7 +202,7 @@ pub fn everywhere() -> Result<Vec<Snapshot>, Problem> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(why) => return Err(Problem::new(SEE, why, "run it as root")),
     };
-    // Who was killed does not answer; who may not ask, or waits in vain, is told.
+    // A killed balancer is left out. One that refuses or does not answer is an error.
     let end = || Instant::now() + ANSWER_WITHIN;
     let answers = sockets
         .iter()
@@ -250,7 +249,7 @@ fn end(pid: u32, place: &Place) -> Result<bool, Problem> {
             Err(why) if is_nobody(&why) => {}
             Err(why) => return Err(Problem::new(what, why, "run it as root")),
         }
-        // One that begins or ends does not answer, and has the lock.
+        // A balancer that is starting or ending holds the lock and does not answer.
         match lock::take(place)? {
             Some(lock) => break lock,
             None if lock::pause(&mut times) => {}
@@ -261,7 +260,7 @@ fn end(pid: u32, place: &Place) -> Result<bool, Problem> {
         }
     };
     let undone = undo(pid, place);
-    // What a killed balancer left; another would replace it.
+    // A killed balancer leaves its files.
     lock::leave(place);
     if undone.is_ok() {
         others::forget_left(place);
@@ -275,7 +274,7 @@ fn undo(pid: u32, place: &Place) -> Result<bool, Errno> {
     let family = family(&[pid], &inodes);
     let inode = inodes.first().ok_or(Errno::ENOENT)?;
     let socket = borrow(&family, *inode)?;
-    // One that does not share its port never had one.
+    // Without SO_REUSEPORT it cannot have one.
     if shares_its_port(&socket) { take_away(&socket) } else { Ok(false) }
 }
 

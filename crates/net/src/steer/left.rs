@@ -1,5 +1,5 @@
-//! What a killed balancer leaves that steers by cBPF: its last table, and a note of the sockets
-//! that have it.
+//! Left by a balancer that was killed while it steered by cBPF: its last table, and a note of the
+//! sockets that have it.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -16,8 +16,10 @@ use super::state::{file, files};
 pub(super) const KIND: &str = "cbpf";
 /// A note is shorter.
 const NOTE_BYTES_MAX: u64 = 16 << 10;
+/// Notes that are read in one directory.
+const NOTES_MAX: usize = 256;
 
-/// A table that nobody changes any more.
+/// A table without a balancer.
 pub(super) struct Left {
     pub pid: u32,
     pub place: Place,
@@ -25,24 +27,25 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Of a place.
-    pub(super) fn of(place: &Place) -> Option<Left> {
-        Left::at(&file(place, KIND)).filter(|left| left.place == *place)
+    /// Of a place where a process of the server is `pid`.
+    pub(super) fn of(pid: u32, place: &Place) -> Option<Left> {
+        Left::at(&file(place, KIND)).filter(|left| left.place == *place && left.steers(pid))
     }
 
     /// All in a directory.
     pub(super) fn all(directory: &Path) -> Vec<Left> {
         let paths = files(directory, KIND).unwrap_or_default();
-        paths.iter().filter_map(|path| Left::at(path)).collect()
+        let all = paths.iter().take(NOTES_MAX).filter_map(|path| Left::at(path));
+        all.filter(|left| left.steers(left.pid)).collect()
     }
 
-    /// What one note says, while it is true. Another user may have put anything there.
+    /// Reads one note. Another user may have put anything there.
     fn at(path: &Path) -> Option<Left> {
         let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
         let note = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
         let mut text = String::new();
         note.take(NOTE_BYTES_MAX).read_to_string(&mut text).ok()?;
-        Left::read(&text).filter(Left::steers)
+        Left::read(&text)
     }
 
     fn read(text: &str) -> Option<Left> {
@@ -55,8 +58,8 @@ impl Left {
     }
 
     /// Whether one of the sockets still listens.
-    fn steers(&self) -> bool {
-        let listening = see(self.pid, &self.place).listening;
+    fn steers(&self, pid: u32) -> bool {
+        let listening = see(pid, &self.place).listening;
         listening.iter().any(|inode| self.inodes.contains(inode))
     }
 }
