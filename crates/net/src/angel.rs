@@ -6,8 +6,8 @@
 //!              quiet for a window ◄── idle groups move ◄─┘ the willing, least loaded first
 //! ```
 //!
-//! The load of a kernel is what it costs: its share of a CPU, or what the connections that come to
-//! it cost on average, whichever is more. The second says more than the first where a kernel has
+//! The load of a kernel is its share of a CPU, or the average cost of a connection times those that
+//! come to it, whichever is more. The second says more than the first where a kernel has
 //! reached 100 %, and follows a move at once. Small differences show in what the groups of each
 //! kernel have brought in the last windows (their history).
 //!
@@ -18,28 +18,28 @@
 //! 3. Nothing moves where the difference may be chance: it must be `SIGNIFICANT` standard
 //!    deviations of what so many connections would show if all were even.
 //! 4. No kernel is given more than takes it to the mean.
-//! 5. What moves is spread evenly over the ports, and neighbours to different kernels: clients
-//!    take their ports one after the other, and from a part of all.
+//! 5. Moves are spread evenly over the ports, and neighbours go to different kernels: clients take
+//!    their ports one after the other, and from a part of all.
 //!
 //! It tunes itself: where moves did not help, they become fewer and the mark higher; where they
 //! helped and more would have, they become more. In peace the mark comes down again.
 //!
-//! Not here: groups that are never idle do not move, so what an attacker keeps open stays where it
-//! is, and the others leave.
+//! Not here: groups that are never idle do not move, so those of an attacker that keeps connections
+//! open stay, and the others leave.
 
 use crate::average::{Average, kept};
 use crate::groups::{GROUPS, Group, Table};
 
 /// Standard deviations that are not taken for chance.
 const SIGNIFICANT: f64 = 5.0;
-/// Connections take different times: so many show as much of what a CPU does as one would if all
-/// took the same (exponentially distributed times).
+/// Connections take different times: so many say as much about a CPU as one would if all took the
+/// same time (exponentially distributed times).
 const TIMES_VARY: f64 = 2.0;
 /// Windows of a kernel's average in one of a group's, which has few connections.
 const GROUP_WINDOWS: u64 = 10;
 /// Tries for more idle groups, one a sample, before a kernel is quiet.
 const RETRIES_MAX: u32 = 5;
-/// A kernel that has moved groups is quiet for so many windows: what came of it shows then.
+/// A kernel that has moved groups is quiet for so many windows, until the effect shows.
 const QUIET_WINDOWS: u64 = 2;
 /// A move has helped when the load above the mean has fallen at least to this part.
 const HELPED: f64 = 0.8;
@@ -50,7 +50,7 @@ const MARK_MAX: f64 = 3.0;
 const MARK_STEP: f64 = 1.25;
 const MARK_KEPT: f64 = 0.98;
 
-/// What can be set.
+/// Settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tuning {
     /// Window of the moving averages.
@@ -118,7 +118,7 @@ pub enum Evenness {
     Uneven,
 }
 
-/// What a kernel shows.
+/// The figures of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
     /// Connections that come, a second.
@@ -138,7 +138,7 @@ struct Gift {
     per_s: f64,
 }
 
-/// What Angel remembers of a group beside the table.
+/// Angel's memory of a group, beside the table.
 #[derive(Debug, Clone, Copy, Default)]
 struct History {
     arrivals_per_s: Average,
@@ -150,7 +150,7 @@ struct History {
 #[derive(Debug)]
 pub struct Angel {
     tuning: Tuning,
-    /// Who accepts what.
+    /// The kernel of each group.
     pub table: Table,
     kernels: Vec<Kernel>,
     histories: Vec<History>,
@@ -175,7 +175,7 @@ impl Angel {
         }
     }
 
-    /// What each kernel shows.
+    /// The figures of each kernel.
     pub fn looks(&self) -> Vec<Look> {
         let look = |(kernel, load): (&Kernel, f64)| Look {
             arrivals_per_s: kernel.arrivals_per_s.get(),
@@ -186,7 +186,7 @@ impl Angel {
         self.kernels.iter().zip(self.scales_now().loads).map(look).collect()
     }
 
-    /// Takes in what the table says now, and each kernel's share of a CPU since the last time.
+    /// Reads the table as it is now, and each kernel's share of a CPU since the last time.
     pub fn sample(&mut self, now_us: u64, cpu: &[f64]) {
         let step_us = now_us.saturating_sub(self.sampled_us);
         if step_us == 0 {
@@ -251,14 +251,14 @@ impl Angel {
         scales.loads[kernel] > mark && self.sampled_us >= self.kernels[kernel].quiet_until_us
     }
 
-    /// What one connection costs, in seconds of a CPU.
+    /// The cost of one connection, in seconds of a CPU.
     fn cost_s(&self) -> f64 {
         let arrivals: f64 = self.kernels.iter().map(|kernel| kernel.arrivals_per_s.get()).sum();
         let cpu: f64 = self.kernels.iter().map(|kernel| kernel.cpu.get()).sum();
         if arrivals > 0.0 { cpu / arrivals } else { 0.0 }
     }
 
-    /// Kernels by what they do now.
+    /// Kernels, compared by their averages.
     fn scales_now(&self) -> Scales {
         let cost_s = self.cost_s();
         let arrivals: Vec<_> =
@@ -270,7 +270,7 @@ impl Angel {
         Scales::new(loads, arrivals, seen / TIMES_VARY)
     }
 
-    /// Kernels by what their groups have brought.
+    /// Kernels, compared by the history of their groups.
     fn scales_of_history(&self) -> Scales {
         let mut arrivals = vec![0.0; self.kernels.len()];
         for (group, history) in self.table.groups().iter().zip(&self.histories) {
@@ -323,7 +323,7 @@ impl Angel {
         gifts.into_iter().map(|gift| gift.what).collect()
     }
 
-    /// Whether the last moves of a kernel helped, and what follows for the next.
+    /// Whether the last moves of a kernel helped; makes the next ones fewer or more.
     fn judge(&mut self, asker: usize, excess: f64) {
         let Some(before) = self.kernels[asker].judged.take() else { return };
         if excess > before * HELPED {
@@ -334,7 +334,7 @@ impl Angel {
         }
     }
 
-    /// Idle groups of a kernel for those that are willing, and what the loads will be then.
+    /// Idle groups of a kernel for the willing ones, and the loads after these moves.
     fn choose(&self, asker: usize, scales: &Scales) -> (Vec<Gift>, Vec<f64>) {
         let Scales { loads, arrivals, mean, .. } = scales;
         let mut then = loads.clone();
@@ -375,14 +375,14 @@ impl Angel {
         self.table.group(group).open() == 0 && self.histories[group].moved_us.is_none_or(rested)
     }
 
-    /// Connections a second that a group will bring: what it brought, and as long as that is
-    /// little, what is usual (the mean of a gamma distribution after Poisson's counts).
+    /// Connections a second that a group will bring: its history, and as long as that is short, the
+    /// usual rate (the mean of a gamma distribution after Poisson's counts).
     fn expected_per_s(&self, group: usize, usual_per_s: f64) -> f64 {
         let (brought, watched) = self.histories[group].arrivals_per_s.seen();
         (brought * self.history_s() + 1.0) / (watched * self.history_s() + 1.0 / usual_per_s)
     }
 
-    /// The averages follow at once: what is on its way need not be decided again.
+    /// Moves groups. The averages follow at once, so that no move is decided twice.
     fn carry_out(&mut self, asker: usize, gifts: &[Gift]) {
         let source = self.kernels[asker];
         // Groups may be expected to bring more than comes now, as when connections have just
@@ -401,7 +401,7 @@ impl Angel {
     }
 }
 
-/// What kernels are compared by.
+/// Kernels, compared.
 struct Scales {
     /// In shares of a CPU.
     loads: Vec<f64>,

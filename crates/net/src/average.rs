@@ -25,7 +25,7 @@ impl Average {
         if self.weight > 0.0 { self.sum / self.weight } else { 0.0 }
     }
 
-    /// What was seen within the window, and how much of the window has been seen.
+    /// The sum within the window, and how much of the window has been seen.
     pub fn seen(self) -> (f64, f64) {
         (self.sum, self.weight)
     }

@@ -1,4 +1,4 @@
-//! The table of flow groups: who accepts the connections of each, and how many have come and gone.
+//! The table of flow groups: the kernel of each, and how many connections have come and gone.
 //!
 //! Invariants
 //! 1. Every group has exactly one kernel.
@@ -14,10 +14,10 @@ pub fn group_of(port: u16) -> usize {
     usize::from(port >> PORT_SHIFT)
 }
 
-/// What is known of one flow group.
+/// One flow group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Group {
-    /// Who accepts its connections.
+    /// The kernel that accepts its connections.
     pub kernel: usize,
     /// Connections that have come.
     pub syns: u64,

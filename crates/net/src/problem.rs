@@ -4,6 +4,16 @@ use std::fmt::Display;
 
 use husk_abi::Errno;
 
+/// The number of an error of `rustix`.
+pub(crate) fn errno(error: rustix::io::Errno) -> Errno {
+    Errno(error.raw_os_error())
+}
+
+/// An error of `husk-host` as one of the standard library.
+pub(crate) fn io_error(errno: Errno) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno.0)
+}
+
 /// What failed, why, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {

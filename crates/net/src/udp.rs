@@ -25,6 +25,8 @@ use std::os::fd::AsRawFd;
 use husk_host::datagrams;
 use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
 
+use crate::problem::io_error;
+
 /// Room for packets that wait, where the host allows it.
 const BUFFER_BYTES: usize = 4 << 20;
 
@@ -59,10 +61,6 @@ pub fn listeners(
     Ok(sockets)
 }
 
-fn io_error(errno: husk_abi::Errno) -> io::Error {
-    io::Error::from_raw_os_error(errno.0)
-}
-
 fn listener(address: SocketAddr, options: &Options) -> io::Result<UdpSocket> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket(family, SocketType::DGRAM, None)?;
@@ -80,7 +78,7 @@ fn listener(address: SocketAddr, options: &Options) -> io::Result<UdpSocket> {
     Ok(UdpSocket::from(socket))
 }
 
-/// Room for `datagrams::BATCH` datagrams of at most `SIZE` bytes; what is longer is cut.
+/// Room for `datagrams::BATCH` datagrams of at most `SIZE` bytes; longer ones are cut.
 pub struct Batch<const SIZE: usize> {
     buffers: Box<[[u8; SIZE]; datagrams::BATCH]>,
     lengths: [usize; datagrams::BATCH],
@@ -100,7 +98,7 @@ impl<const SIZE: usize> Batch<SIZE> {
         Batch { buffers, lengths: [0; datagrams::BATCH], count: 0 }
     }
 
-    /// Receives what is there, waiting as the socket says for the first.
+    /// Receives the datagrams that are there; waits for the first as the socket says.
     pub fn receive(&mut self, socket: &UdpSocket) -> io::Result<impl Iterator<Item = &[u8]>> {
         self.count = 0;
         let received =
@@ -109,7 +107,7 @@ impl<const SIZE: usize> Batch<SIZE> {
         Ok(self.datagrams())
     }
 
-    /// What was received last.
+    /// The datagrams that were received last.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         let all = self.buffers.iter().zip(&self.lengths).take(self.count);
         all.map(|(buffer, &length)| &buffer[..length.min(SIZE)])

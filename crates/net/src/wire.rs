@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //! 1. A packet is never written before it is due, and none overtakes another one.
-//! 2. At most `QUEUED_MAX` packets are on their way; what comes then is lost, as on any link.
+//! 2. At most `QUEUED_MAX` packets are on their way; more are lost, as on any link.
 //! 3. Both interfaces go with the value, and the threads with them.
 
 use std::fs::File;
@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
+
+use crate::problem::io_error;
 
 /// Packets that may be on their way, each way.
 const QUEUED_MAX: usize = 4096;
@@ -40,8 +42,7 @@ impl End {
     /// Makes an interface in the network namespace of this thread.
     pub fn new(interface: &str) -> io::Result<End> {
         let tun = File::options().read(true).write(true).open("/dev/net/tun")?;
-        husk_host::interface::make_tun(tun.as_raw_fd(), interface)
-            .map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
+        husk_host::interface::make_tun(tun.as_raw_fd(), interface).map_err(io_error)?;
         rustix::fs::fcntl_setfl(&tun, OFlags::NONBLOCK)?;
         Ok(End(tun))
     }

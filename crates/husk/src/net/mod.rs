@@ -269,7 +269,7 @@ fn done(result: Result<bool, Problem>) -> ExitCode {
     }
 }
 
-/// A balancer lives long: what whoever starts it has open, a lock for instance, is not kept open.
+/// A balancer lives long: it does not keep open what it inherits, a lock for instance.
 fn let_go_of_descriptors() {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers: Vec<i32> =

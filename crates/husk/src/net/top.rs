@@ -68,7 +68,7 @@ struct Counts {
     moves: u64,
 }
 
-/// What is shown.
+/// The page.
 pub struct Top<S> {
     /// Asks the balancers.
     see: S,
@@ -86,7 +86,7 @@ pub struct Top<S> {
     problem: Option<Problem>,
 }
 
-/// Shows what `see` finds until a key ends it, or it finds nothing any more, which it says.
+/// Shows what `see` finds until a key ends it, or `see` fails, which is the error.
 pub fn watch(
     see: impl FnMut() -> Result<Vec<Snapshot>, Problem>,
     interval: Duration,

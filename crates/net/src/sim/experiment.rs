@@ -1,4 +1,4 @@
-//! The experiments: which table, who comes, and whether Angel watches.
+//! The experiments: the table, the clients, with Angel or without.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::report::{Outcome, Report, Row};
 use super::world::{Seen, World};
 use crate::groups::Table;
 
-/// What is tried.
+/// An experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Experiment {
@@ -14,11 +14,11 @@ pub enum Experiment {
     Even,
     /// All groups are on one kernel.
     Skewed,
-    /// The groups are spread, and somebody floods a few groups of one kernel.
+    /// The groups are spread, and an attacker floods a few groups of one kernel.
     Attacked,
 }
 
-/// What can be set.
+/// Settings.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Numbers of kernels, each a row.

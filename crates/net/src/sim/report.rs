@@ -15,7 +15,7 @@ pub const PROFILE_S: f64 = PROFILE_US as f64 / 1e6;
 /// All experiments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// What the figures were made from.
+    /// The seed of all figures.
     pub seed: u64,
     /// Virtual time of each run.
     pub seconds: u64,
@@ -36,7 +36,7 @@ pub struct Row {
     pub with: Outcome,
 }
 
-/// What the clients of one run saw (not what an attacker saw).
+/// Figures of the clients of one run, without those of an attacker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// Answered a second.
@@ -54,7 +54,7 @@ pub struct Outcome {
     pub balanced_ms: Option<u64>,
     /// Groups that moved.
     pub moves: usize,
-    /// Mean time per request in each tenth of a second; `None`: nobody was answered.
+    /// Mean time per request in each tenth of a second; `None`: no request was answered.
     pub profile_ms: Vec<Option<f64>>,
     /// Groups that moved in each tenth of a second.
     pub profile_moves: Vec<usize>,

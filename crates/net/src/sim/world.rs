@@ -1,4 +1,4 @@
-//! What goes on: events in the order of virtual time.
+//! Events in the order of virtual time.
 //!
 //! Invariants
 //! 1. A client has one connection at a time; an attacker does not wait for answers.
@@ -55,7 +55,7 @@ struct Server {
     busy_us: u64,
 }
 
-/// What clients saw.
+/// Figures that clients see.
 #[derive(Default)]
 pub struct Seen {
     /// When each answer came, and how long its client had waited.
@@ -112,7 +112,7 @@ impl World {
         self
     }
 
-    /// Somebody floods a few groups of kernel 0.
+    /// An attacker floods a few groups of kernel 0.
     pub fn with_attack(mut self) -> World {
         let table = &self.angel.table;
         let of_kernel_0 = |port: &u16| table.group(group_of(*port)).kernel == 0;

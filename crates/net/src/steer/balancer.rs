@@ -1,4 +1,4 @@
-//! The balancer of one place: a process of its own, until somebody detaches or nobody listens.
+//! The balancer of one place: a process that runs until `detach`, or until no socket listens.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, OpenOptions};
@@ -41,27 +41,26 @@ const IDLE_TICK_US: u64 = 300_000;
 /// How often listeners are looked at; more rarely where no connection comes.
 const LOOK_US: u64 = 1_000_000;
 const IDLE_LOOK_US: u64 = 2_000_000;
-/// How often processes are looked at whose sockets stay the same, and which live: each of their
-/// descriptors is read.
+/// How often processes are looked at while their sockets stay the same: that reads each of their
+/// descriptors.
 const PROCESSES_US: u64 = 5_000_000;
-/// How often open connections are counted where a kernel has more than the others and nothing
-/// moves, and where all are even: that takes milliseconds.
+/// How often open connections are counted, which takes milliseconds: while one kernel has more and
+/// nothing moves, and while all are even.
 const COUNT_LEANING_US: u64 = 1_000_000;
 const COUNT_EVEN_US: u64 = 5_000_000;
-/// Where no group could move, open connections are counted again after this, and each time after
-/// twice as long, to at most the last.
+/// If no group could move, open connections are counted again after the first time; it doubles up
+/// to the last.
 const COUNT_AGAIN_US: [u64; 2] = [TICK_US, 800_000];
-/// So long a move is shown.
+/// How long a move is shown.
 const MOVED_US: u64 = 60_000_000;
-/// What groups have brought where nothing counts it, before the first that it is guessed of: more
-/// than are ever open.
+/// Where connections are guessed, each group begins with so many: more than are ever open.
 const BEFORE: u64 = 1 << 32;
-/// The program steers so long after a sign of life.
+/// How long the program steers after a sign of life.
 const LIFE_NS: u64 = 2_000_000_000;
-/// Who asks must have written by then.
+/// A client must send its request within this time.
 const REQUEST_WITHIN: Duration = Duration::from_millis(100);
 
-/// What a balancer is to do.
+/// The arguments of a balancer.
 pub struct Wanted {
     /// One process of the server.
     pub pid: u32,
@@ -80,8 +79,8 @@ struct Balancer {
     /// How its sockets are asked about, where Linux has that.
     diag: Option<Diag>,
     way: Way,
-    /// Where the way does not count connections: what groups have brought, and how many connections
-    /// had come to the namespace.
+    /// If the way does not count connections: the guess for each group, and the last count of the
+    /// whole namespace.
     guessed: Option<(Brought, u64)>,
     angel: Angel,
     tuning: Tuning,
@@ -90,11 +89,10 @@ struct Balancer {
     trouble: Option<String>,
     /// Listening sockets: kernel 0, 1, ...
     inodes: Vec<u64>,
-    /// Who accepts from each of them.
+    /// The processes that accept from each of them.
     workers: Vec<Vec<u32>>,
     cpu_seen_ns: HashMap<u32, u64>,
-    /// Connections by group: those that the program has seen, those that were there before, and
-    /// those that are open.
+    /// Connections by group: counted by the program, open before it began, and open now.
     syns: Vec<u64>,
     before: Vec<u64>,
     open: Vec<u64>,
@@ -115,11 +113,11 @@ struct Balancer {
     count_after_us: u64,
 }
 
-/// Balances until the end. What is said before `ready` is for who has started it.
+/// Balances until the end. Output before `ready` is for the process that has started it.
 pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
     // It fails where this process leads a group already, as it does when a shell started it.
     let _ = rustix::process::setsid();
-    // Whatever the caller's is: others may look at what is here, and ask for nothing.
+    // Whatever the caller's is: other users may list its files, but not connect.
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     allow_descriptors();
     let place = Place { address: wanted.address, namespace: wanted.namespace };
@@ -138,7 +136,7 @@ pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
     let door = match door {
         Ok(door) => door,
         Err(why) => {
-            // Also where whoever started it has been killed.
+            // Also if the process that started it has been killed.
             balancer.leave();
             balancer.undo()?;
             return Err(lock::unusable(&why));
@@ -160,11 +158,11 @@ fn end_signals() -> Option<SignalFd> {
 /// A look at the sockets and processes of a server takes some descriptors.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, what is there has to do.
+    // If it cannot be raised, the old limit has to do.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Says that it steers, and needs nothing more of who has started it.
+/// Says that it steers, and detaches from the process that has started it.
 fn leave_the_terminal() -> std::io::Result<()> {
     let mut output = std::io::stdout();
     output.write_all(format!("{READY}\n").as_bytes())?;
@@ -185,8 +183,8 @@ fn now_us() -> u64 {
     now_ns() / 1000
 }
 
-/// Takes in how many connections have come: those that were there before, and since. (One that is
-/// open may not have been counted, where the program did not steer.)
+/// Puts counts into the table. (An open connection may not have been counted, if it came while the
+/// program did not steer.)
 fn count(syns: &[u64], before: &[u64], open: &[u64], table: &mut Table) {
     for group in 0..GROUPS {
         let syns = syns[group] + before[group];
@@ -241,7 +239,7 @@ impl Balancer {
         Ok(balancer)
     }
 
-    /// Ticks and answers until somebody detaches, nobody listens or a signal ends it.
+    /// Ticks and answers until `detach`, a signal, or the end of the last listening socket.
     fn go_on(&mut self, doors: &[&UnixListener], ends: Option<&SignalFd>) {
         loop {
             let rest_us = self.tick_at_us.saturating_sub(now_us());
@@ -270,7 +268,7 @@ impl Balancer {
         }
     }
 
-    /// Whoever asks next finds nobody, and may begin.
+    /// From now on another balancer may begin.
     fn leave(&self) {
         lock::leave(&self.place);
     }
@@ -294,7 +292,7 @@ impl Balancer {
             },
             _ => return false,
         };
-        // Who has gone needs no answer.
+        // The client may have gone.
         let _ = stream.write_all(text.as_bytes());
         over
     }
@@ -302,7 +300,7 @@ impl Balancer {
     /// Linux chooses again.
     fn undo(&mut self) -> Result<(), Problem> {
         self.way.live_until(0);
-        // Whoever had them at the last look may have gone since.
+        // The processes of the last look may have gone since.
         let inodes = self.look(Which::Listening).map_or(Vec::new(), |seen| seen.listening);
         let known: Vec<u32> = self.family.iter().map(|member| member.pid).collect();
         let family = family(&known, &inodes);
@@ -330,9 +328,9 @@ impl Balancer {
         if now_us >= self.looked_us + every_us {
             self.looked_us = now_us;
             self.came = came;
-            // What cannot be steered this time, Linux spreads by hash until the next.
+            // If it fails, Linux spreads by hash until the next look.
             self.trouble = self.look_at_listeners().err().map(|problem| problem.why);
-            // Without its file nobody could detach any more, or see what is steered.
+            // Without its file, `detach` and `stat` could not find it any more.
             if self.inodes.is_empty() || !file(&self.place, "socket").exists() {
                 // Where Linux refuses, nothing more can be done here.
                 let _ = self.undo();
@@ -340,7 +338,7 @@ impl Balancer {
             }
         }
         self.way.live_until(now_ns() + LIFE_NS);
-        // What Linux has refused once it may take now.
+        // Linux may take now what it has refused before.
         let _ = self.carry_out();
         let cpu = self.cpu(now_us - self.ticked_us);
         self.guess(&cpu);
@@ -389,7 +387,7 @@ impl Balancer {
         self.count_at_us = now_us + self.count_after_us;
     }
 
-    /// Takes in which sockets listen, and who accepts from them.
+    /// Finds the sockets that listen, and the processes that accept from them.
     fn look_at_listeners(&mut self) -> Result<(), Problem> {
         let inodes = self.look(Which::Listening).map_or(Vec::new(), |seen| seen.listening);
         if !inodes.is_empty() && self.knows_who_accepts(&inodes) {
@@ -404,7 +402,7 @@ impl Balancer {
         }
         self.family = family;
         if inodes.len() > SOCKETS_MAX {
-            // Those left out would get no connection at all.
+            // The sockets left out would get no connection at all.
             self.inodes.clear();
             let what = format!("cannot steer the connections of {}", self.place);
             let why = format!(
@@ -424,7 +422,7 @@ impl Balancer {
         Ok(())
     }
 
-    /// Whether these are the sockets that are steered, and those who accept from them are there.
+    /// Whether these are the sockets that are steered, and all processes that accept still run.
     fn knows_who_accepts(&self, inodes: &[u64]) -> bool {
         let same = self.way.is_attached()
             && inodes.len() == self.inodes.len()
@@ -445,7 +443,7 @@ impl Balancer {
         asked.or_else(read)
     }
 
-    /// Steers among these sockets from now on. Groups stay with those that are still there.
+    /// Steers among these sockets from now on. Groups stay with sockets that are still there.
     fn steer(&mut self, listens: Vec<u64>) -> Result<(), Problem> {
         let what = format!("cannot steer the connections of {}", self.place);
         let sockets = listens.iter().map(|&inode| borrow(&self.family, inode));
@@ -494,7 +492,7 @@ impl Balancer {
         }
     }
 
-    /// What groups have brought since the last time, where nothing has counted it.
+    /// Guesses the connections since the last time, if nothing counts them.
     fn guess(&mut self, cpu: &[f64]) {
         let pids = self.family.iter().map(|member| member.pid);
         let Some((brought, opened)) = &mut self.guessed else { return };
@@ -504,18 +502,19 @@ impl Balancer {
         *opened = now;
     }
 
-    /// What has been assigned holds.
+    /// Makes the assigned table hold.
     fn carry_out(&mut self) -> Result<(), Problem> {
         let (family, inodes) = (&self.family, &self.inodes);
         self.way.carry_out(|| borrow(family, *inodes.first().ok_or(Errno::ENOENT)?))
     }
 
-    /// What has come, in Angel's table.
+    /// Puts the counts into Angel's table.
     fn tell_angel(&mut self) {
         count(&self.syns, &self.before, &self.open, &mut self.angel.table);
     }
 
-    /// Shares of a CPU of those who accept; who accepts from several sockets counts in parts.
+    /// The share of a CPU that each socket's processes use. A process that accepts from several
+    /// sockets is divided among them.
     fn cpu(&mut self, step_us: u64) -> Vec<f64> {
         let mut all: HashMap<u32, (f64, u64)> = HashMap::new();
         for &pid in self.workers.iter().flatten() {
@@ -528,7 +527,7 @@ impl Balancer {
                 *ran_ns = now_ns.saturating_sub(before_ns);
             }
         }
-        // Those that have gone: others may get their numbers.
+        // Others may get the numbers of processes that have gone.
         self.cpu_seen_ns.retain(|pid, _| all.contains_key(pid));
         let part = |pid: &u32| all.get(pid).map_or(0.0, |(parts, ran_ns)| *ran_ns as f64 / parts);
         let share = |workers: &Vec<u32>| {

@@ -3,18 +3,19 @@
 use std::fmt::Write as _;
 use std::os::fd::AsRawFd;
 
+use husk_abi::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::Serialize;
 
 use super::way::{Kind, Way, without_privilege};
-use crate::problem::Problem;
+use crate::problem::{Problem, errno};
 
-/// Where Linux says who may look into processes (Yama).
+/// Yama's setting: which processes may look into others.
 const PTRACE_SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
 /// `CAP_SYS_PTRACE`.
 const MAY_TRACE: u64 = 1 << 19;
 
-/// What there is.
+/// The result of `husk net check`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// `ebpf`; `cbpf`, for servers of the user's own; or `none`: Linux spreads connections by hash,
@@ -35,7 +36,7 @@ pub struct Fact {
     pub found: String,
 }
 
-/// Tries what steering needs.
+/// Tries each thing that steering needs.
 pub fn check() -> Report {
     let ebpf = Way::load(Some(Kind::Ebpf)).map(|_| ());
     let facts = vec![
@@ -65,7 +66,6 @@ fn borrowed() -> Result<(), Problem> {
     let number = own.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     let pidfd = pidfd_open(getpid(), PidfdFlags::empty());
     let got = pidfd.and_then(|pidfd| pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()));
-    let errno = |error: rustix::io::Errno| husk_abi::Errno(error.raw_os_error());
     got.map(|_| ()).map_err(|error| Problem::refused("borrow a descriptor", errno(error)))
 }
 
@@ -83,16 +83,15 @@ fn traceable() -> Result<(), Problem> {
 
 fn not_traceable(scope: &str) -> Problem {
     let why = format!("kernel.yama.ptrace_scope is {scope}: nobody but root may");
-    Problem::new(BORROW, why, "set it to 0, or run it as root")
+    let remedy = "set it to 0, or run it as root";
+    Problem::new("cannot borrow the sockets of that process", why, remedy)
 }
 
 /// Linux refuses to lend a socket of a process.
-pub(super) fn not_lent(errno: husk_abi::Errno) -> Problem {
+pub(super) fn not_lent(errno: Errno) -> Problem {
     let refused = Problem::refused("borrow the sockets of that process", errno);
-    if errno == husk_abi::Errno::EPERM { traceable().err().unwrap_or(refused) } else { refused }
+    if errno == Errno::EPERM { traceable().err().unwrap_or(refused) } else { refused }
 }
-
-const BORROW: &str = "cannot borrow the sockets of that process";
 
 impl Report {
     /// For people.

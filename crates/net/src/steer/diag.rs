@@ -32,8 +32,7 @@ const DONE: u16 = 3;
 const INET: u8 = 2;
 const INET6: u8 = 10;
 const TCP: u8 = 6;
-/// States of TCP: the number of one, and the bits of all that count. Not those that only wait for
-/// late packets.
+/// States of TCP: the numbers of two, and the bits of all states but TIME_WAIT.
 pub(super) const LISTENS: u8 = 10;
 pub(super) const TIME_WAIT: u8 = 6;
 pub(super) const STATES: u32 = 0xfff & !(1 << TIME_WAIT);
@@ -115,7 +114,7 @@ fn request(address: SocketAddr, states: u32) -> [u8; REQUEST_BYTES] {
     bytes
 }
 
-/// The first message: its kind, what it says, and what comes after it.
+/// The first message: its kind, its body, and the bytes after it.
 fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
 
-    /// What Linux says of a listener and a connection of this test, in both ways.
+    /// A listener and a connection of this test, asked for in both ways.
     #[test]
     fn sockets_are_those_of_proc_and_no_others() {
         let diag = Diag::of(std::process::id()).expect("a socket to ask");

@@ -23,7 +23,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 
 use super::diag::{Diag, LISTENS, STATES, TIME_WAIT};
 use crate::groups::{GROUPS, group_of};
-use crate::problem::Problem;
+use crate::problem::{Problem, errno};
 
 /// Processes of a server that are looked at.
 const FAMILY_MAX: usize = 256;
@@ -44,7 +44,7 @@ impl Place {
         format!("{}-{address}-{}.{kind}", self.namespace, self.address.port())
     }
 
-    /// What is typed to name it.
+    /// The word to type for it.
     pub fn typed(&self, pid: u32) -> String {
         typed(self.namespace, self.address, pid)
     }
@@ -56,7 +56,7 @@ impl Display for Place {
     }
 }
 
-/// What is typed to name a place: its address in this network namespace, else a process of it.
+/// The word to type for a place: its address in this network namespace, else a process of it.
 pub(super) fn typed(namespace: u64, address: impl Display, pid: u32) -> String {
     let is_own = namespace == self::namespace(std::process::id());
     if is_own { address.to_string() } else { pid.to_string() }
@@ -84,8 +84,8 @@ pub struct Member {
     pub waits: HashSet<u64>,
 }
 
-/// All that listen in the namespace of a process; `None`: in that of this thread. Those who may not
-/// ask, in the namespace of somebody else, may still read.
+/// All listening sockets in the namespace of a process; `None`: in that of this thread. A user who
+/// may not ask in the namespace of another one may still read /proc.
 fn listeners(pid: Option<u32>) -> Vec<Socket> {
     let asked = pid.map_or_else(Diag::here, Diag::of).and_then(|diag| diag.listening());
     asked.unwrap_or_else(|_| {
@@ -132,7 +132,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 
 /// The sockets of a place.
 pub struct Seen {
-    /// Inodes of those that listen, the oldest first; none: the process has gone, or they have.
+    /// Inodes of listening sockets, the oldest first; none: the process or the sockets have gone.
     pub listening: Vec<u64>,
     /// Connections that are open, by flow group.
     pub open: Vec<u64>,
@@ -148,7 +148,7 @@ pub fn see(pid: u32, place: &Place) -> Seen {
 /// Which sockets are asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Those that listen, and no connections.
+    /// Listening sockets only.
     Listening,
     /// All.
     All,
@@ -190,7 +190,7 @@ fn held(pid: u32) -> HashMap<u64, i32> {
         name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
     };
     let number = |entry: &fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    // What may not be read of one descriptor may not be read of any.
+    // If one descriptor may not be read, none may.
     let names = entries.map(|entry| (fs::read_link(entry.path()), entry));
     let names = names.take_while(|(name, _)| !name.as_ref().is_err_and(is_forbidden));
     names.filter_map(|(name, entry)| Some((socket(name.ok()?)?, number(&entry)?))).collect()
@@ -220,7 +220,7 @@ pub fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// Whose a process is.
+/// The user of a process.
 pub fn owner(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|process| process.uid())
 }
@@ -280,8 +280,8 @@ pub fn family(known: &[u32], inodes: &[u64]) -> Vec<Member> {
     found
 }
 
-/// Who accepts from a listening socket: those who wait for it in an epoll set; where nobody does,
-/// those who have it, without the parents of others who have it (a master that only made it).
+/// The processes that accept from a listening socket: those with it in an epoll set; if there are
+/// none, those that have it, except parents of others that have it (a master that only made it).
 pub fn accept(family: &[Member], inode: u64) -> Vec<u32> {
     let of = |fits: &dyn Fn(&Member) -> bool| -> Vec<u32> {
         family.iter().filter(|one| fits(one)).map(|member| member.pid).collect()
@@ -300,13 +300,12 @@ pub fn borrow(family: &[Member], inode: u64) -> Result<OwnedFd, Errno> {
     let holder = family.iter().find_map(|member| Some((member.pid, *member.holds.get(&inode)?)));
     let (pid, number) = holder.ok_or(Errno::ENOENT)?;
     let pid = Pid::from_raw(pid as i32).ok_or(Errno::ESRCH)?;
-    let errno = |error: rustix::io::Errno| Errno(error.raw_os_error());
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(errno)?;
     pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).map_err(errno)
 }
 
-/// What is typed: a process, a port, or an address with a port. Where it listens, at least at one
-/// place, and one process that does.
+/// Finds what was typed (a process, a port, or an address with a port): each place where it
+/// listens, at least one, with one process that does.
 pub fn find(target: &str) -> Result<Vec<(u32, Place)>, Problem> {
     let what = format!("cannot find what to steer at {target}");
     let (address, number) = (target.parse::<SocketAddr>().ok(), target.parse::<u32>().ok());
@@ -353,7 +352,7 @@ pub fn find(target: &str) -> Result<Vec<(u32, Place)>, Problem> {
     Ok(places)
 }
 
-/// Whether somebody listens there, or there is such a process, of whom no descriptor can be seen.
+/// Whether a socket listens there, or such a process exists, whose descriptors cannot be seen.
 fn is_anothers(pid: Option<u32>, fits: impl Fn(SocketAddr) -> bool) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let is_process = pid.and_then(owner).is_some_and(|owner| owner != own);
@@ -409,7 +408,7 @@ pub fn shares_its_port(socket: &OwnedFd) -> bool {
 /// (`SO_BINDTODEVICE`), and whether they take IPv6 alone.
 pub fn are_one_group(sockets: &[OwnedFd]) -> bool {
     let of = |socket: &OwnedFd| {
-        // Linux before 5.1 does not say the first; those of IPv4 have not the second.
+        // Linux before 5.1 does not have the first option; IPv4 does not have the second.
         (bound_to(socket.as_raw_fd()).unwrap_or(0), ipv6_v6only(socket).unwrap_or(false))
     };
     sockets.windows(2).all(|two| of(&two[0]) == of(&two[1]))

@@ -1,4 +1,4 @@
-//! One at a time at each place: the balancer as long as it lives, or who cleans up after one.
+//! One process at a time at each place: the balancer as long as it lives, or a clean-up after one.
 //!
 //! Its file goes with it: where it has gone when it is locked, another one is made. Balancers with
 //! another /run have other files, but the same name (`name`).
@@ -20,9 +20,9 @@ use super::name::{self, Taken};
 use super::state::{self, file};
 use crate::problem::Problem;
 
-/// A lock's file goes with whoever ends: so many may do so meanwhile.
+/// The file goes with its holder: so many holders may end while one process tries.
 const TRIES: u32 = 16;
-/// Who has a lock, and neither answers nor steers, begins or ends: for no longer than this.
+/// A holder that does not answer is starting or ending: for no longer than this.
 const PAUSES: u32 = 60;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -33,7 +33,7 @@ pub(super) fn unusable(why: &io::Error) -> Problem {
     Problem::new(format!("cannot use {}", directory.display()), why, remedy)
 }
 
-/// `None`: somebody has it.
+/// `None`: another process has it.
 pub(super) fn take(place: &Place) -> Result<Option<File>, Problem> {
     let path = file(place, "lock");
     for _ in 0..TRIES {
@@ -58,8 +58,8 @@ fn attempt(path: &Path) -> io::Result<Option<File>> {
     Ok(there.then_some(lock))
 }
 
-/// A new balancer's, and its name, where it can have one. It waits for one whose server has ended,
-/// and which has not seen that yet.
+/// The lock of a new balancer, and its name, if it can have one. It waits for a balancer that has
+/// not seen yet that its server has ended.
 pub(super) fn of_balancer(
     pid: u32,
     place: &Place,
@@ -83,7 +83,7 @@ pub(super) fn of_balancer(
     Err(Problem::new(format!("cannot attach to {place}"), "it is steered already", remedy))
 }
 
-/// What a balancer leaves when it ends: nothing.
+/// Removes the files of a balancer.
 pub(super) fn leave(place: &Place) {
     for kind in ["socket", "lock", left::KIND] {
         // They are gone where /run is gone, too.
@@ -91,7 +91,7 @@ pub(super) fn leave(place: &Place) {
     }
 }
 
-/// Waits a moment for who begins or ends; `false`: that has been often enough.
+/// Waits a moment for a holder that begins or ends; `false`: that has been often enough.
 pub(super) fn pause(times: &mut u32) -> bool {
     *times += 1;
     sleep(PAUSE);

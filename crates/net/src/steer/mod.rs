@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   husk net attach ──starts──► balancer (a process of its own)
-//!                                 │ listeners: whose sockets, who waits for them   (/proc, pidfd)
+//!                                 │ listeners: sockets, and who accepts      (/proc, pidfd)
 //!                                 │ way: program and table of sockets              (eBPF, cBPF)
 //!                                 │ every 100 ms: SYNs, CPU ─► Angel ─► moves
 //!   husk net top, detach ──asks──►│ /run/husk-net/KEY.socket (`state`), or its name (`name`)
@@ -13,7 +13,7 @@
 //!    so that a listener that the server closes is closed.
 //! 2. The program of eBPF steers only for two seconds after the balancer's last sign of life, and
 //!    then leaves the choice to Linux, as before: also when the balancer is killed. That of cBPF
-//!    has no clock: then its last table stays (`left`), until somebody detaches or attaches.
+//!    has no clock: then its last table stays (`left`), until the next `detach` or `attach`.
 //! 3. One balancer for each address: it holds a lock and a name as long as it lives.
 
 mod asking;

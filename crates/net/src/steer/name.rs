@@ -1,8 +1,8 @@
 //! A second way to a balancer: a name in the network namespace of its server (an abstract unix
 //! socket). It is the same for all that see the server, also where another /run is mounted.
 //!
-//! Anybody in that namespace may take a name, so who is at the other end is looked at: root, or the
-//! user of this process; for root, also the user of the server, who may steer it without root.
+//! Every process in that namespace may take a name, so the user at the other end is checked: root,
+//! or the user of this process; for root, also the user of the server, who may steer it, too.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -19,7 +19,7 @@ fn name(place: &Place) -> String {
     format!("husk-net/{place}")
 }
 
-/// Connects, at once or not at all: who listens there may be a stranger who accepts nobody.
+/// Connects at once or not at all: the socket may be a stranger's that accepts no connection.
 pub(super) fn connected(address: &SocketAddrUnix) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -40,7 +40,7 @@ pub(super) fn is_of(stream: &UnixStream, user: u32) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid.as_raw() == user)
 }
 
-/// What an ordinary user is told who calls root's balancer.
+/// The error for an ordinary user who calls root's balancer.
 pub(super) const ROOTS: io::ErrorKind = io::ErrorKind::ResourceBusy;
 
 /// The way to the balancer of a place where a process of its server is `pid`.
@@ -56,7 +56,7 @@ pub(super) fn call(pid: u32, place: &Place) -> io::Result<UnixStream> {
     if is_fine { Ok(stream) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// What has come of an attempt to take the name of a place.
+/// The result of an attempt to take the name of a place.
 pub(super) enum Taken {
     /// It is this process's.
     Own(UnixListener),
@@ -66,7 +66,7 @@ pub(super) enum Taken {
     None,
 }
 
-/// Whether whoever has the name is a balancer.
+/// Whether the holder of the name is a balancer.
 fn is_others(pid: u32, place: &Place) -> bool {
     call(pid, place).map_or_else(|why| why.kind() == ROOTS, |_| true)
 }

@@ -1,11 +1,11 @@
-//! Whose process numbers `/proc` shows.
+//! Whether `/proc` shows the numbers of this PID namespace.
 
 use std::fs;
 
 use crate::problem::Problem;
 
-/// Numbers in `/proc` are to be those that Linux knows this process's neighbours by: with a `/proc`
-/// of another PID namespace another process would be steered than the one that was meant.
+/// Refuses a `/proc` of another PID namespace: a number there is another process than the one that
+/// was meant.
 pub(super) fn check() -> Result<(), Problem> {
     let own = std::process::id().to_string();
     let shown = fs::read_link("/proc/self").ok();

@@ -1,11 +1,10 @@
-//! For root: what other users steer, and what their killed balancers have left.
+//! For root: balancers of other users, and tables that their killed balancers have left.
 //!
-//! Invariant: the files are theirs, and may be anything. Nothing here waits longer than
-//! `ANSWERS_WITHIN` for all of them together, and what is said of a server that is not its user's
-//! is not believed.
+//! Invariant: the files are other users', and may be anything. All of them together are waited for
+//! no longer than `ANSWERS_WITHIN`, and a user can say something about their own servers only.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketAddrUnix;
@@ -19,10 +18,10 @@ use super::state::{files, of_others};
 
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// What their balancers show. Who does not answer as it should has none.
+/// The state of their balancers. One that does not answer as it should is left out.
 pub(super) fn seen() -> Vec<Snapshot> {
     let end = Instant::now() + ANSWERS_WITHIN;
-    let of_one = |(directory, user): (std::path::PathBuf, u32)| {
+    let of_one = |(directory, user): (PathBuf, u32)| {
         let sockets = files(&directory, "socket").unwrap_or_default();
         sockets.into_iter().filter_map(move |socket| look(&socket, user, end))
     };
@@ -38,9 +37,9 @@ fn look(socket: &Path, user: u32, end: Instant) -> Option<Snapshot> {
     (owner(seen.pid) == Some(user)).then_some(seen)
 }
 
-/// What their killed balancers have left.
+/// Tables that their killed balancers have left.
 pub(super) fn left() -> Vec<Left> {
-    let of_one = |(directory, user): (std::path::PathBuf, u32)| {
+    let of_one = |(directory, user): (PathBuf, u32)| {
         Left::all(&directory).into_iter().filter(move |left| owner(left.pid) == Some(user))
     };
     of_others().into_iter().flat_map(of_one).collect()
@@ -85,7 +84,7 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let (mut one, _) = listener.accept().unwrap();
-                    // Who has asked may have gone.
+                    // The one that asks may have gone.
                     let _ = one.read(&mut [0]).and_then(|_| one.write_all(wrong));
                 });
                 assert_eq!(looked(), None, "{wrong:?}");

@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// Why Linux spreads its connections by hash for now.
     #[serde(default)]
     pub trouble: Option<String>,
-    /// Listening sockets, each with who accepts from it.
+    /// Listening sockets, each with the process that accepts from it.
     pub kernels: Vec<Kernel>,
 }
 
@@ -78,7 +78,7 @@ pub struct Kernel {
 pub const COLUMNS: &str = "kernel      pid  groups    SYN/s     open  CPU %   load";
 
 impl Snapshot {
-    /// What is typed to name it: its address in this network namespace, else a process of it.
+    /// The word to type for it: its address in this network namespace, else a process of it.
     pub fn typed(&self) -> String {
         typed(self.namespace, &self.address, self.pid)
     }
@@ -94,7 +94,7 @@ impl Snapshot {
         )
     }
 
-    /// What a killed balancer has left.
+    /// A table that a killed balancer has left.
     pub(super) fn left(pid: u32, place: &Place) -> Snapshot {
         Snapshot {
             address: place.to_string(),
@@ -153,7 +153,7 @@ impl Kernel {
     }
 }
 
-/// What is shown where nothing is steered.
+/// Shown if nothing is steered.
 pub const NOTHING: &str = "nothing is steered; `husk net attach PID` starts steering";
 
 /// A table for people.
@@ -174,8 +174,8 @@ pub fn table(all: &[Snapshot]) -> String {
     text
 }
 
-/// The same for OpenMetrics (Prometheus). What counts up is of the server: groups take their counts
-/// along when they move.
+/// The same for OpenMetrics (Prometheus). Counters are of a server, not of its kernels: groups take
+/// their counts along when they move.
 pub fn metrics(all: &[Snapshot]) -> String {
     let mut text = String::new();
     let head = |text: &mut String, name: &str, kind: &str, help: &str| {

@@ -1,12 +1,12 @@
 //! Where balancers are found by file.
 //!
 //! ```text
-//!   /run/husk-net              root's, or of whoever may write to it
+//!   /run/husk-net              of root, and of users who may write to it
 //!   $XDG_RUNTIME_DIR/husk-net  a user's, where that is a directory of theirs
 //!   /tmp/husk-net-UID          else
 //! ```
 //!
-//! Invariant: nobody but this user and root can make files in a user's directory.
+//! Invariant: only this user and root can make files in a user's directory.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -35,7 +35,7 @@ pub(super) fn directory() -> PathBuf {
     )
 }
 
-/// For root: where other users' usually are, each with its owner. Whatever is there is theirs.
+/// For root: the usual directories of other users, each with its owner, who may put anything there.
 pub(super) fn of_others() -> Vec<(PathBuf, u32)> {
     if !geteuid().is_root() {
         return Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn of_others() -> Vec<(PathBuf, u32)> {
     in_tmp.chain(in_run).filter_map(owned).collect()
 }
 
-/// What has this ending in a directory, in order.
+/// The files of a directory that have this ending, in order.
 pub(super) fn files(directory: &Path, kind: &str) -> io::Result<Vec<PathBuf>> {
     let mut paths: Vec<_> = fs::read_dir(directory)?.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|end| end == kind));
@@ -61,7 +61,7 @@ pub(super) fn files(directory: &Path, kind: &str) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Makes it; an error where it is somebody else's.
+/// Makes it; an error if it is another user's.
 pub(super) fn make() -> io::Result<()> {
     let path = directory();
     if path == Path::new(OF_ROOT) {
@@ -73,7 +73,7 @@ pub(super) fn make() -> io::Result<()> {
     }
 }
 
-/// A directory of this user, to which nobody else may write.
+/// A directory of this user, to which no other user may write.
 fn is_own(path: &Path) -> io::Result<()> {
     let there = fs::symlink_metadata(path)?;
     if there.is_dir() && there.uid() == geteuid().as_raw() && there.mode() & 0o022 == 0 {

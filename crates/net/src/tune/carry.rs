@@ -14,15 +14,15 @@ pub trait Host {
     fn interface(&self) -> &str;
     /// A number of its network namespace that no later one gets; 0: Linux has none.
     fn namespace(&self) -> u64;
-    /// What it has.
+    /// Its queues and interrupts.
     fn device(&self) -> Result<Device, Problem>;
-    /// Goes on with the interface of this number, whatever it is called by now; whether there is.
+    /// Goes on with the interface of this number, whatever its name is by now; whether it exists.
     fn find(&mut self, index: u32) -> bool;
     /// A value now.
     fn get(&self, setting: Setting) -> Result<String, Errno>;
     /// Sets a value.
     fn set(&mut self, setting: Setting, value: &str) -> Result<(), Errno>;
-    /// What is on record.
+    /// The record, if there is one.
     fn recall(&self) -> Result<Option<String>, Problem>;
     /// Puts on record; when this returns, no crash loses it, and none leaves half of it.
     fn record(&mut self, text: &str) -> Result<(), Problem>;
@@ -30,7 +30,7 @@ pub trait Host {
     fn forget(&mut self) -> Result<(), Problem>;
 }
 
-/// What `tune` is about to change.
+/// The changes that `tune` is about to make.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     /// Another one may be found by the same name later.
@@ -47,7 +47,7 @@ struct Change {
     after: String,
 }
 
-/// What `tune` would do.
+/// The changes that `tune` would make.
 pub fn dry_run(host: &impl Host, options: &Options) -> Result<Report, Problem> {
     let (_, mut rows, _) = survey(host, options)?;
     for row in rows.iter_mut().filter(|row| row.outcome == Outcome::Set) {
@@ -97,7 +97,7 @@ fn recalled(host: &impl Host) -> Result<Option<Record>, Problem> {
     Ok((record.namespace == host.namespace()).then_some(record))
 }
 
-/// Sets one value; one that Linux takes without an error, but not as it is, is set back.
+/// Sets one value. If Linux reports success but has another value then, it is set back.
 fn put(host: &mut impl Host, change: &Change) -> Result<(), Errno> {
     host.set(change.setting, &change.after)?;
     if same(&host.get(change.setting)?, &change.after) {
@@ -107,7 +107,7 @@ fn put(host: &mut impl Host, change: &Change) -> Result<(), Errno> {
     Err(Errno::EOPNOTSUPP)
 }
 
-/// Number of the interface, what is to be said of each setting, and what is to be changed.
+/// Number of the interface, a row for each setting, and the changes to make.
 fn survey(host: &impl Host, options: &Options) -> Result<(u32, Vec<Row>, Vec<Change>), Problem> {
     let device = host.device()?;
     let asked = |kind: Kind| options.only.is_empty() || options.only.contains(&kind);

@@ -27,7 +27,7 @@ const NAME_MAX: usize = 15;
 
 /// One interface of the network namespace that this process is in.
 pub struct Linux {
-    /// As typed: what the record is found by.
+    /// As typed; the record has this name.
     typed: String,
     /// Its name now.
     name: String,
@@ -57,7 +57,7 @@ impl Linux {
         Ok(Linux { typed: name.clone(), name, namespace, socket, _lock: None })
     }
 
-    /// To change, or to set back: nobody else does so meanwhile.
+    /// To change, or to set back: no other process does so meanwhile.
     pub fn hold(typed: &str) -> Result<Linux, Problem> {
         let mut linux = Linux::look(typed)?;
         let path = Path::new(STATE).join("tune.lock");

@@ -8,14 +8,14 @@
 //! Invariants
 //! 1. Everything that will be changed is on record, with its old and its new value, before the
 //!    first change: whatever instruction `tune` ends at, `untune` sets everything back.
-//! 2. A value that is neither the old nor the new one is somebody else's: it is left alone, with a
-//!    line.
-//! 3. The record goes only when every value is as before, somebody else's, or of a device that has
-//!    gone.
+//! 2. A value that is neither the old nor the new one was changed by another program: it is left
+//!    alone, with a line.
+//! 3. The record goes only when every value is as before, changed by another program, or of a
+//!    device that has gone.
 //!
 //! The record is in `/run`: a restart of the machine takes both the settings and the record away.
 //!
-//! Not here: what a program does itself (`SO_BUSY_POLL`, a socket for each thread).
+//! Not here: options of a program's sockets (`SO_BUSY_POLL`, a socket for each thread).
 
 mod carry;
 #[cfg(test)]
@@ -58,9 +58,9 @@ pub enum Outcome {
     AsWanted,
     /// The device or Linux cannot.
     Cannot,
-    /// Somebody else has changed it since: it was left alone.
+    /// Another program has changed it since: it was left alone.
     Foreign,
-    /// What it was set on has gone.
+    /// The device has gone.
     Gone,
 }
 
@@ -74,7 +74,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A table for people; what was not done says why in its line.
+    /// A table for people; a setting that was not set has the reason in its line.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for row in &self.rows {
@@ -98,9 +98,9 @@ impl Report {
 /// Which parts, and whether to change anything.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Only these; all where there are none. One that is named and cannot be set is an error.
+    /// Only these; if empty, all. If one that is named cannot be set, that is an error.
     pub only: Vec<Kind>,
-    /// Say what would be done.
+    /// Change nothing.
     pub dry_run: bool,
 }
 

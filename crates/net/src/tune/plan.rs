@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Where there are fewer queues than cores, queue n serves the cores n, n + queues, n + 2 queues,
-//! and so on: its interrupt goes to the first, RPS spreads what it has got over all.
+//! and so on: its interrupt goes to the first, RPS spreads its packets over all.
 
 use super::setting::{Flow, KINDS, Kind, Setting, mask};
 
@@ -16,7 +16,7 @@ const ADDRESSES_AND_PORTS: &str = "0xf0";
 /// How long receivers poll, in microseconds (what Linux's documentation recommends).
 const BUSY_US: &str = "50";
 
-/// What an interface has.
+/// Queues and interrupts of an interface, and the cores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Device {
     /// Its number: another interface of the same name has another one.
@@ -31,7 +31,7 @@ pub struct Device {
     pub irqs: Vec<(u32, u32)>,
 }
 
-/// What is to be set, in order, and what the device does not have: kind and reason.
+/// The settings, in order, and the kinds that the device does not support, with the reason.
 pub fn plan(device: &Device) -> (Vec<(Setting, String)>, Vec<(Kind, &'static str)>) {
     let (mut wanted, mut lacks) = (Vec::new(), Vec::new());
     for &kind in KINDS {

@@ -1,4 +1,4 @@
-//! What `tune` sets, and how values of it are written.
+//! The settings of `tune`, and how their values are written.
 
 use std::fmt::{self, Display};
 
@@ -12,7 +12,7 @@ pub enum Kind {
     RxFlowHash,
     /// Which core takes the interrupts of a queue.
     Irq,
-    /// Which cores process what a receive queue has got.
+    /// Which cores process the packets of a receive queue.
     Rps,
     /// Which cores send on a transmit queue.
     Xps,

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Only processes of the image are answered: the host says who has connected.
-//! 2. Nobody keeps the thread for longer than `PATIENCE`.
+//! 1. Only processes of the image are answered: the host names the process that has connected.
+//! 2. No client keeps the thread for longer than `PATIENCE`.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -27,9 +27,9 @@ use rustix::net::{
 
 use crate::image::attach;
 
-/// How long somebody who has connected may take to ask.
+/// How long a client may take from connecting to asking.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Who may wait meanwhile.
+/// Clients that may wait meanwhile.
 const WAITING_MAX: i32 = 256;
 /// After a connection could not be taken, for want of descriptors, say.
 const NAP: Duration = Duration::from_millis(10);
@@ -43,7 +43,7 @@ pub struct Counter {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where askers wait until somebody answers: it can be there before a thread is.
+/// A socket where clients wait for an answer; it can exist before the thread does.
 #[derive(Debug)]
 pub struct Queue(OwnedFd);
 
@@ -55,8 +55,8 @@ impl Queue {
 }
 
 impl Counter {
-    /// Begins to answer. `make` is given the thread's way to the image, and makes what answers
-    /// requests, and is told who asks; another way is there to look at who has asked.
+    /// Begins to answer. `make` gets a way to the image, and makes the function that answers a
+    /// request of a client. The thread has another way, to check clients.
     pub fn begin<A>(
         queue: Queue,
         make: impl FnOnce(Direct) -> A + Send + 'static,
@@ -79,7 +79,7 @@ impl Counter {
 impl Drop for Counter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Who waits for a connection there goes on.
+        // It ends the thread's wait for a connection.
         let _ = rustix::net::shutdown(&self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed.
@@ -111,7 +111,7 @@ fn serve(
 ) {
     while !stop.load(Ordering::Relaxed) {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-            // Who goes without an answer asks nothing more.
+            // A client that has gone needs no answer.
             Ok(stream) => drop(serve_one(direct, &stream, &mut answer)),
             Err(_) => thread::sleep(NAP),
         }

@@ -1,6 +1,6 @@
-//! Looks at the host for programs of the image: those in a user namespace of their own, who would
-//! take its ids into the image, and those whom the host does not let see or read what the image
-//! does (`docs/adr/0091`).
+//! Looks at the host for some programs of the image: those in a user namespace of their own, which
+//! would take its ids into the image, and those that the host does not let see or read what the
+//! image does (`docs/adr/0091`).
 //!
 //! ```text
 //!   a program ──► an inode from the host, and what is to be looked at ──► the import
@@ -20,8 +20,8 @@ use rustix::net::UCred;
 use crate::servers::counter::{Counter, Queue};
 use crate::servers::moved::Moved;
 
-/// Says in the image that somebody does: before the first program begins. Without, such programs
-/// see what they may by themselves.
+/// Announces the fetcher in the image, before the first program begins. Without it such programs
+/// see what they may see themselves.
 pub fn offer(direct: &mut Direct) -> Option<Queue> {
     let queue = Queue::open(direct.private_path(), FETCHER)?;
     direct.set_fetcher(rustix::process::geteuid().as_raw());
@@ -35,7 +35,7 @@ pub fn begin(queue: Queue) -> Option<Counter> {
         let mut moved = Moved::default();
         move |request: &[u8], who: UCred| {
             let (uid, gid, groups) = (who.uid.as_raw(), who.gid.as_raw(), groups_of(who));
-            // Of capabilities nothing is known, and who has any here has no need to ask.
+            // Capabilities are not known; a process that has some need not ask.
             let (capabilities, within) = (0, None);
             let who = Credentials { uid, gid, groups: &groups, capabilities, within };
             let got = fetcher.answer(request, &who, |inode| moved.find(inode));

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. What is lent is a socket that the image's tables name as that lane's, by the host's number.
+//! 1. Only a socket is lent that the image's tables name as that lane's, by the host's number.
 //! 2. Its thread takes no lock of the image.
 
 use std::os::fd::OwnedFd;

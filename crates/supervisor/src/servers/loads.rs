@@ -4,8 +4,8 @@
 //!   /proc/stat, each 100 ms ─► share of each core that was busy ─► moving average in the region
 //! ```
 //!
-//! Nothing is looked at before somebody is placed by load. Whoever comes or goes between two looks
-//! is counted in the region by itself (`husk_kernel::process::placement`).
+//! It begins when a process is first placed by load. Processes that come or go between two looks
+//! are counted in the region (`husk_kernel::process::placement`).
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Threads of the supervisor that do for programs of the image what these may not or cannot do.
+//! Threads of the supervisor that do things which programs of the image may not or cannot do.
 
 pub(crate) mod counter;
 pub(crate) mod fetcher;

@@ -2,7 +2,7 @@
 //! image saw them: by other names that they have below the overlays.
 //!
 //! ```text
-//!   mv x y in the image; mv x z on the host ─► who opens y ─► fetcher ─► walk ─► z is that file
+//!   mv x y in the image; mv x z on the host ─► y is opened ─► fetcher ─► walk ─► z is that file
 //! ```
 //!
 //! Invariants
@@ -10,7 +10,7 @@
 //!    each.
 //! 2. An inode number of the host counts as the same file only with the same time of birth; where
 //!    there is none, with the same size and modification time.
-//! 3. What is found stays for reads: the write-back judges by itself (`plan::scan::others`).
+//! 3. The result is for reads only: the write-back judges by itself (`plan::scan::others`).
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,7 +31,7 @@ use crate::write_back::path_of_origin;
 const PAUSE: Duration = Duration::from_secs(1);
 const SHARE: u32 = 10;
 
-/// What walks have found.
+/// Files that walks have found.
 #[derive(Default)]
 pub(super) struct Moved {
     /// The way to the image, once it was needed.
@@ -95,7 +95,7 @@ fn walk(direct: &mut Direct, beneath: &Beneath) -> HashMap<Which, PathBuf> {
     let device_of = |root: &PathBuf| Some((beneath.identity(root).ok()??.device, root.clone()));
     let mut open: Vec<_> = beneath.roots().iter().filter_map(device_of).collect();
     while let Some((device, directory)) = open.pop() {
-        // What cannot be looked into has nothing that can be read.
+        // Nothing below a directory that cannot be listed can be read.
         for name in beneath.names(&directory).unwrap_or_default() {
             let path = directory.join(name);
             let Ok(Some(found)) = beneath.glance(&path) else { continue };

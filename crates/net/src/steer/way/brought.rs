@@ -1,4 +1,4 @@
-//! What flow groups bring where no program counts: a guess, from what each kernel has worked.
+//! Connections of each flow group, guessed from the CPU time of kernels, if no program counts them.
 //!
 //! ```text
 //!   connections that came to the whole namespace (TCP's PassiveOpens)
@@ -28,7 +28,7 @@ const WINDOW_US: u64 = 2_000_000;
 /// Fractions of its multiples are spread evenly, also those of every second or third one.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
-/// What is known of groups.
+/// The guess.
 pub struct Brought {
     /// Connections by group, as they are guessed.
     came: Vec<f64>,
@@ -138,7 +138,7 @@ mod tests {
                 let most = STEP_US as f64 / COST_US;
                 let work = |(queue, came): (&mut f64, &f64)| {
                     let done = (*queue + came).min(most);
-                    // Who waits in vain is not counted for ever: a queue is bounded.
+                    // A queue is bounded.
                     *queue = (*queue + came - done).min(most);
                     done / most
                 };

@@ -2,7 +2,7 @@
 //! attached anew for each move.
 //!
 //! Invariants
-//! 1. What is attached is a whole program: a connection meets the table before a move or after it.
+//! 1. A move attaches a whole program: a connection meets the table before the move or after it.
 //! 2. It has no clock, so it steers until it is taken away, also where the balancer is killed.
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,7 +19,7 @@ use super::tree::selector;
 use crate::groups::GROUPS;
 use crate::problem::Problem;
 
-/// A table, and what is attached of it.
+/// A table, and whether it is attached.
 pub struct Cbpf {
     kernels: [u16; GROUPS],
     /// The index of each kernel's socket.
@@ -58,7 +58,7 @@ impl Cbpf {
         !self.indexes.is_empty()
     }
 
-    /// Who accepts the connections of a group, from the next `carry_out` on.
+    /// Assigns a group to a kernel, from the next `carry_out` on.
     pub fn assign(&mut self, group: usize, kernel: usize) {
         let kernel = kernel as u16;
         self.is_stale |= self.kernels[group] != kernel;
@@ -168,7 +168,7 @@ mod tests {
             if over.load(Relaxed) {
                 return;
             }
-            // Who has gone needs no answer.
+            // The client may have gone.
             let _ = stream.and_then(|mut one| one.write_all(&(kernel as u16).to_ne_bytes()));
         }
     }

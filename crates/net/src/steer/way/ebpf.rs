@@ -69,7 +69,7 @@ impl Ebpf {
         self.steering.alive_until_ns.store(monotonic_ns, Relaxed);
     }
 
-    /// Who accepts the connections of a group.
+    /// Assigns a group to a kernel.
     pub fn assign(&self, group: usize, kernel: usize) {
         self.steering.kernels[group].store(kernel as u16, Relaxed);
     }
@@ -81,7 +81,7 @@ impl Ebpf {
     }
 }
 
-/// Times of moves of all groups, in microseconds: what is measured is the table alone.
+/// Times of moves of all groups, in microseconds, of the table alone.
 pub fn whole_table_us(times: usize) -> Result<Vec<f64>, Problem> {
     let way = Ebpf::load()?;
     let one = |number: usize| {

@@ -1,4 +1,4 @@
-//! The program that selects who accepts, in the instructions of eBPF.
+//! The program that selects the socket that accepts, in the instructions of eBPF.
 //!
 //! ```text
 //!   later than alive_until? ──────────────► Linux chooses (by hash)
@@ -7,7 +7,7 @@
 //!   a SYN? syns[group] += 1
 //! ```
 //!
-//! It says yes to every connection, so that none is refused whatever is wrong.
+//! It passes every connection, so that none is refused whatever is wrong.
 
 use std::mem::offset_of;
 
@@ -19,7 +19,7 @@ const R1: u64 = 1;
 const R2: u64 = 2;
 const R3: u64 = 3;
 const R4: u64 = 4;
-/// What the program is asked about, kept over calls.
+/// The program's context, kept over calls.
 const CONTEXT: u64 = 6;
 const STEERING: u64 = 7;
 const GROUP: u64 = 8;

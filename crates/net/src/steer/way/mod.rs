@@ -102,7 +102,7 @@ impl Way {
         }
     }
 
-    /// Who accepts the connections of a group, after `carry_out` at the latest.
+    /// Assigns a group to a kernel; it holds after `carry_out` at the latest.
     pub fn assign(&mut self, group: usize, kernel: usize) {
         match self {
             Way::Ebpf(way) => way.assign(group, kernel),
@@ -110,7 +110,7 @@ impl Way {
         }
     }
 
-    /// What has been assigned holds from now on; `socket` is one of those that are steered.
+    /// Makes the assigned table hold; `socket` is one of the sockets that are steered.
     pub fn carry_out(
         &mut self,
         socket: impl FnOnce() -> Result<OwnedFd, Errno>,

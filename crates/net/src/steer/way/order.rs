@@ -30,7 +30,7 @@ use rustix::net::{
 use super::super::listeners::Place;
 use super::super::namespace::within;
 use super::tree::prober;
-use crate::problem::Problem;
+use crate::problem::{Problem, errno};
 
 /// An address of this host that nobody is likely to listen at by name.
 const LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 104, 117, 115);
@@ -105,9 +105,7 @@ fn own_addresses(pid: u32) -> Vec<Ipv6Addr> {
 
 /// Tries the way without privilege, on sockets of this process.
 pub fn without_privilege() -> Result<(), Problem> {
-    let refused = |errno: rustix::io::Errno| {
-        Problem::refused("steer sockets of this process", Errno(errno.raw_os_error()))
-    };
+    let refused = |error| Problem::refused("steer sockets of this process", errno(error));
     let listener = |address: SocketAddr| {
         let socket =
             socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -151,13 +149,13 @@ fn suspects(
         cbpf::attach_selector(sockets[0].as_raw_fd(), &program)?;
         let before = drops(sockets)?;
         match connect(&client, &to) {
-            // It has gone, and nobody will answer.
+            // It is sent; no answer will come.
             Err(rustix::io::Errno::INPROGRESS) => {}
-            Err(errno) => return Err(Errno(errno.raw_os_error())),
+            Err(error) => return Err(errno(error)),
             Ok(()) => return Ok(Vec::new()),
         }
         let risen = risen(&before, sockets)?;
-        // One that has not come is sent again.
+        // A SYN that has not come is sent again.
         if !risen.is_empty() {
             has_come = true;
             suspects.retain(|socket| risen.contains(socket));
@@ -171,7 +169,6 @@ fn suspects(
 
 /// A socket whose SYNs are dropped, and its port.
 fn client(pid: u32, ip: IpAddr) -> Result<(OwnedFd, u16), Errno> {
-    let errno = |error: rustix::io::Errno| Errno(error.raw_os_error());
     let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = within(pid, || Ok(socket_with(family, SocketType::STREAM, flags, None)?));
@@ -199,8 +196,7 @@ fn risen(before: &[u32], sockets: &[OwnedFd]) -> Result<Vec<usize>, Errno> {
     }
 }
 
-/// The index of each socket, from the sockets that may have each index: who is the only one for an
-/// index has no other.
+/// The index of each socket, from the sockets that may have each index, by elimination.
 fn ordered(mut suspects: Vec<Vec<usize>>) -> Option<Vec<u16>> {
     let mut order = vec![None; suspects.len()];
     for _ in 0..order.len() {

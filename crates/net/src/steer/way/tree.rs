@@ -58,7 +58,7 @@ const fn branch(code: u16, value: u32, yes: u8, no: u8) -> Instruction {
     Instruction { code, yes, no, value }
 }
 
-/// Loads the source port; `none` instructions behind what follows is the end for all others.
+/// Loads the source port; packets that are not TCP over IPv4 or IPv6 end here.
 fn source_port() -> Vec<Instruction> {
     vec![
         op(LOAD_BYTE, NET),
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::groups::group_of;
 
-    /// What a program says of a segment whose network head begins `head`.
+    /// The result of a program for a segment whose network head begins with `head`.
     fn run(program: &[Instruction], head: &[u8]) -> u32 {
         let (mut a, mut x, mut stored, mut at) = (0_u32, 0_u32, [0; 16], 0);
         let byte = |k: u32, more: u32| head[k.wrapping_sub(NET).wrapping_add(more) as usize];
