@@ -198,7 +198,7 @@ fn a_header_has_these_bytes_and_is_read_back() {
     };
     let bytes = header.encode();
     let expected: [u8; HEADER_BYTES] = [
-        b'H', b'K', 1, 2, 16, 0, 0, 0, 3, 0, 1, 0, 0, 0, 0, 0, 2, 1, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0,
+        b'H', b'K', 1, 3, 16, 0, 0, 0, 3, 0, 1, 0, 0, 0, 0, 0, 2, 1, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0,
         9, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0x40, 0,
     ];
     assert_eq!(bytes, expected);
