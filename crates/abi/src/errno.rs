@@ -18,6 +18,12 @@ impl Errno {
     }
 }
 
+/// What a text says of an error, without the number that Rust puts behind it (`(os error 2)`);
+/// `None`: there is no number.
+pub fn without_number(text: &str) -> Option<&str> {
+    text.find(" (os error").map(|end| &text[..end])
+}
+
 macro_rules! errors {
     ($($name:ident)*) => {
         #[allow(missing_docs)]

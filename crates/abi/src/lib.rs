@@ -5,6 +5,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod cbpf;
 pub mod errno;
 pub mod memory;
 pub mod nr;

@@ -7,11 +7,11 @@ mod support;
 mod world;
 
 use husk_carrier::{Direct, Directories, Layout, STATE_ADDRESS, Without};
-use husk_proto::fs::{Node, Place, Run};
+use husk_proto::fs::{Imported, Node, Place, Run};
 use husk_proto::image::Cover;
 use husk_proto::{Admin as _, Errno, Fs, Inode, Process, Processes, Shortcuts as _};
 use husk_region::INODE;
-use support::{beside, clock, directory, in_child, joined, map, program, root_user, tid};
+use support::{beside, clock, in_child, joined, map, program, root_user, tid};
 use world::{contents, findings, put};
 
 const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 64 << 20 };
@@ -30,7 +30,9 @@ fn in_image(without: Without, body: impl FnOnce(&mut Direct, Inode)) {
         let mut boss = Direct::attach(clock, Process(0), std::process::id(), tid()).expect("there");
         boss.set_directories(Directories::default());
         boss.set_without(without);
-        let root = boss.add_mount(b"/tmp/mount", Cover::Memory, &directory()).expect("mounted");
+        let root = boss
+            .add_mount(b"/tmp/mount", Cover::Memory, &Imported::top(b"/tmp/mount", 0o755))
+            .expect("mounted");
         let mut me = program(&mut boss, clock);
         assert_eq!(me.without(), without);
         body(&mut me, root);

@@ -5,6 +5,7 @@
 use core::mem::size_of;
 use core::net::IpAddr;
 
+use husk_abi::cbpf::{INSTRUCTIONS_MAX, Instruction};
 use husk_abi::{Errno, nr};
 
 use crate::syscall;
@@ -18,23 +19,6 @@ const TCP_MD5SIG: usize = 14;
 const DROPS: usize = 8;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
-
-/// Instructions of one program, at most (`BPF_MAXINSNS`).
-pub const INSTRUCTIONS_MAX: usize = 4096;
-
-/// `struct sock_filter`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instruction {
-    /// What it does.
-    pub code: u16,
-    /// Instructions that a jump skips, where its condition holds and where it does not.
-    pub yes: u8,
-    /// The same, where it does not hold.
-    pub no: u8,
-    /// Its operand.
-    pub value: u32,
-}
 
 /// `struct sock_fprog`.
 #[repr(C)]

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use husk_abi::Errno;
+use husk_abi::errno::without_number;
 
 /// The number of an error of `rustix`.
 pub(crate) fn errno(error: rustix::io::Errno) -> Errno {
@@ -27,11 +28,8 @@ pub struct Problem {
 
 impl Problem {
     pub(crate) fn new(what: impl Display, why: impl Display, remedy: impl Display) -> Problem {
-        let mut why = why.to_string();
-        // Of an error of Linux, without its number.
-        if let Some(end) = why.find(" (os error") {
-            why.truncate(end);
-        }
+        let why = why.to_string();
+        let why = without_number(&why).map(str::to_owned).unwrap_or(why);
         Problem { what: what.to_string(), why, remedy: remedy.to_string() }
     }
 

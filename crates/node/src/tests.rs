@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use husk_carrier::{Direct, Layout, check, scratch_words};
 use husk_client::{Buffers, Client};
-use husk_proto::fs::{Credentials, Fs as _, Imported, Kind as Sort, Node};
+use husk_proto::fs::{Credentials, Fs as _, Imported, Node};
 use husk_proto::image::Cover;
 use husk_proto::{Admin as _, Inode, Process};
 use husk_wire::field::Member;
@@ -33,23 +33,6 @@ fn everything() -> Credentials<'static> {
     Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None }
 }
 
-fn imported() -> Imported<'static> {
-    Imported {
-        name: b"/tmp/mount",
-        kind: Sort::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        identity: Default::default(),
-        accessed_ns: 0,
-        born_ns: 0,
-        blocks_512: 0,
-        links: 1,
-        device: 0,
-        target: b"",
-    }
-}
-
 /// The one region of this process, and its root: one test at a time.
 fn region() -> (MutexGuard<'static, ()>, Inode, Process) {
     static TURN: Mutex<()> = Mutex::new(());
@@ -62,7 +45,9 @@ fn region() -> (MutexGuard<'static, ()>, Inode, Process) {
         husk_carrier::map_region(memory.as_raw_fd() as u32, LAYOUT).expect("mapped");
         husk_carrier::format(LAYOUT, 77, b"/tmp/copies").expect("formatted");
         let mut boss = attach(Process(0));
-        let root = boss.add_mount(b"/tmp/mount", Cover::Memory, &imported()).expect("mounted");
+        let root = boss
+            .add_mount(b"/tmp/mount", Cover::Memory, &Imported::top(b"/tmp/mount", 0o755))
+            .expect("mounted");
         let process = boss.first_process(std::process::id(), &[]).expect("record");
         boss.detach();
         (root, process, memory)

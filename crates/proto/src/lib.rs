@@ -34,6 +34,7 @@ pub mod declare;
 pub mod acl;
 pub mod entry;
 pub mod fetch;
+mod imported;
 pub mod loads;
 pub mod namespace;
 pub mod operation;

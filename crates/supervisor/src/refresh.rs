@@ -473,7 +473,7 @@ impl Look<'_> {
         let several = !one.found.is_dir() && (shown.links > 1 || one.found.nlink() > 1);
         let Some(origin) = shown.origin.filter(|_| several) else { return Ok(false) };
         let (seen, found) = (self.image.host_identity(origin)?, host::identity_of(&one.found));
-        Ok((seen.device, seen.inode) != (found.device, found.inode))
+        Ok(seen.object() != found.object())
     }
 
     /// Takes attributes of an object in; whether all of it is the host's, as it is now.

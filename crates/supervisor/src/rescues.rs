@@ -374,7 +374,7 @@ impl Spot {
             return beneath.sync_directory(directory);
         }
         let new = Names::of_this_process().fresh(directory);
-        let which = || beneath.identity(&new).ok().flatten().map(|one| (one.device, one.inode));
+        let which = || beneath.identity(&new).ok().flatten().map(|one| one.object());
         let made = self.make(entry, own, saved, &new);
         let own_one = which();
         let done = made.and_then(|()| self.give(entry, &new));

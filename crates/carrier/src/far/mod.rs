@@ -41,9 +41,7 @@ use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::nr;
 use husk_host::calls;
 use husk_link::{ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, Unanswered, call, nap};
-use husk_proto::fs::{
-    Attributes, Backing, Credentials, HostIdentity, Imported, Kind, Origin, SetBits, Step,
-};
+use husk_proto::fs::{Attributes, Backing, Credentials, Imported, Kind, Origin, SetBits, Step};
 use husk_proto::image::Cover;
 use husk_proto::{Errno, Inode, Result};
 use husk_wire::messages::{decode_reply, encode};
@@ -323,20 +321,12 @@ impl Direct {
         root: Inode,
         device: u64,
     ) -> Result<()> {
-        let identity = HostIdentity::default();
+        // Its owner says which object of the home it stands for.
         let stands = Imported {
-            name: path,
-            kind: Kind::Directory,
-            mode: 0o755,
             uid: root.number,
             gid: root.generation,
-            identity,
-            accessed_ns: 0,
-            born_ns: 0,
-            blocks_512: 0,
-            target: b"",
-            device: 0,
             links: 0,
+            ..Imported::top(path, 0o755)
         };
         let now_ns = self.now();
         let own = husk_kernel::fs::overlay::make_root(&self.kernel, &stands, false, now_ns)?;

@@ -5,7 +5,7 @@ use super::system::{Husk, System};
 use husk_abi::nr;
 use husk_carrier::{Direct, Layout};
 use husk_proto::Admin as _;
-use husk_proto::fs::{HostIdentity, Imported, Kind};
+use husk_proto::fs::Imported;
 use husk_proto::image::Cover;
 use husk_proto::process::Process;
 use std::sync::OnceLock;
@@ -37,20 +37,7 @@ fn make() -> Made {
     let mut direct = Direct::attach(super::clock, Process(0), pid, pid).expect("a carrier");
     let covers = [(MEMORY, Cover::Memory), (OTHER, Cover::Memory), (OVERLAY, Cover::Overlay)];
     for (path, cover) in covers {
-        let root = Imported {
-            name: path.as_bytes(),
-            kind: Kind::Directory,
-            mode: 0o1777,
-            uid: 0,
-            gid: 0,
-            identity: HostIdentity::default(),
-            accessed_ns: 0,
-            born_ns: 0,
-            blocks_512: 0,
-            links: 1,
-            device: 0,
-            target: b"",
-        };
+        let root = Imported::top(path.as_bytes(), 0o1777);
         direct.add_mount(path.as_bytes(), cover, &root).expect("a mount");
     }
     let fds: Vec<u32> = super::open_fds();

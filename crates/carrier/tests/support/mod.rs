@@ -32,23 +32,6 @@ pub fn root_user() -> Credentials<'static> {
     Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None }
 }
 
-pub fn directory() -> Imported<'static> {
-    Imported {
-        name: b"/tmp/mount",
-        kind: Kind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        identity: Default::default(),
-        accessed_ns: 0,
-        born_ns: 0,
-        blocks_512: 0,
-        links: 1,
-        device: 0,
-        target: b"",
-    }
-}
-
 /// Maps a region at its addresses, once a process; the number of its memory.
 pub fn map(layout: Layout) -> i32 {
     // SAFETY: calls on a descriptor made here; nothing is mapped at the region's addresses yet.
@@ -110,7 +93,9 @@ pub fn formatted(
     format(layout, 77, b"/tmp/copies").expect("formatted");
     let mut boss = Direct::attach(clock, Process(0), std::process::id(), tid()).expect("attached");
     boss.set_directories(rule);
-    let root = boss.add_mount(b"/tmp/mount", cover, &directory()).expect("mounted");
+    let root = boss
+        .add_mount(b"/tmp/mount", cover, &Imported::top(b"/tmp/mount", 0o755))
+        .expect("mounted");
     (boss, root)
 }
 

@@ -175,9 +175,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn is_of(&mut self, inode: Inode, fact: &Fact) -> bool {
         let origin = self.services.attributes(inode).ok().and_then(|found| found.origin);
         let known = origin.and_then(|origin| self.services.host_identity(origin).ok());
-        known.is_some_and(|known| {
-            (known.device, known.inode) == (fact.identity.device, fact.identity.inode)
-        })
+        known.is_some_and(|known| known.object() == fact.identity.object())
     }
 
     /// A file without a name in the image that has bytes, owner and mode of the host's, at the same

@@ -80,7 +80,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         };
         text[slash.max(1)] = 0;
         let above = self.host_fact_at(AT_FDCWD as usize, path, AT_SYMLINK_NOFOLLOW).ok();
-        let of = |identity: HostIdentity| (identity.device, identity.inode);
+        let of = |identity: HostIdentity| identity.object();
         known.zip(above).is_some_and(|(known, above)| of(known) == of(above.identity))
     }
 

@@ -112,7 +112,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn reopen(&mut self, place: usize, origin: Origin, flags: u32) -> Result<usize> {
         let (seen, fact) = (self.services.host_identity(origin)?, self.host_fact(place, None)?);
         let found = fact.identity;
-        if fact.kind != Kind::File || (seen.device, seen.inode) != (found.device, found.inode) {
+        if fact.kind != Kind::File || seen.object() != found.object() {
             return Err(Errno::EACCES);
         }
         let path = husk_abi::proc::descriptor(place as u32);

@@ -299,7 +299,7 @@ pub(crate) fn times(region: &Region, origin: u32) -> Result<(i64, i64)> {
 /// Whether the record is of the host object `found`, as it was or changed.
 pub(crate) fn is_of(region: &Region, origin: u32, found: &HostIdentity) -> Result<bool> {
     let cell = record(region, origin)?;
-    Ok((region.load(cell.word(1)), region.load(cell.word(2))) == (found.device, found.inode))
+    Ok((region.load(cell.word(1)), region.load(cell.word(2))) == found.object())
 }
 
 /// Whether the record says the same of the bytes of the host object `found`.

@@ -53,7 +53,7 @@ impl Key {
         if alone {
             return None;
         }
-        let (device, number) = (entry.identity.device, entry.identity.inode);
+        let (device, number) = entry.identity.object();
         let hash = entries::mix(entries::mix(tree as u64, device), number);
         let (size, modified_ns) = (entry.identity.size, entry.identity.modified_ns as u64);
         let content = entries::mix(entries::mix(0, size), modified_ns);

@@ -114,7 +114,7 @@ impl Agent {
         let file = file.map_err(|_| Errno::EIO)?;
         let found = file.metadata().map_err(|_| Errno::EIO)?;
         // Another object has the name now.
-        let same = (found.dev(), found.ino()) == (known.device, known.inode);
+        let same = (found.dev(), found.ino()) == known.object();
         if same { Ok(file) } else { Err(Errno::EIO) }
     }
 }

@@ -93,23 +93,6 @@ pub fn map() {
     std::mem::forget(memory);
 }
 
-fn imported() -> Imported<'static> {
-    Imported {
-        name: b"/tmp/mount",
-        kind: Kind::Directory,
-        mode: ROOT_MODE,
-        uid: 0,
-        gid: 0,
-        identity: Default::default(),
-        accessed_ns: 0,
-        born_ns: 0,
-        blocks_512: 0,
-        links: 1,
-        device: 0,
-        target: b"",
-    }
-}
-
 impl Home {
     /// A new one in the memory that is mapped; what used it is gone.
     pub fn new() -> Home {
@@ -123,7 +106,9 @@ impl Home {
         set_clock(0);
         husk_carrier::format(LAYOUT, 77, b"/tmp/copies").expect("formatted");
         let mut boss = Direct::attach(clock, Process(0), PIDS, PIDS).expect("attached");
-        let root = boss.add_mount(b"/tmp/mount", Cover::Memory, &imported()).expect("mounted");
+        let root = boss
+            .add_mount(b"/tmp/mount", Cover::Memory, &Imported::top(b"/tmp/mount", ROOT_MODE))
+            .expect("mounted");
         let (running, dead, bytes) = (None, Vec::new(), vec![0; CALL_BYTES_MAX]);
         let mut home = Home { boss, root, running, dead, next_pid: PIDS, bytes, room: (0, 0) };
         home.start_agent();

@@ -8,6 +8,7 @@
 //! (`Backing::Host`). A directory is `unlisted` until its host directory has been read: the first
 //! caller that needs a name lists the host directory and adds the names with `import`.
 
+pub use crate::imported::{HostIdentity, Imported, Origin};
 use crate::namespace::Namespace;
 use crate::{Errno, Files, Result};
 
@@ -62,38 +63,6 @@ pub enum Backing {
     Image,
     /// On the host, unmodified; read through the origin's path.
     Host,
-}
-
-/// A record of the host object an inode was imported from. Records live as long as the image.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Origin(pub u32);
-
-/// What identified a host object when it was imported.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct HostIdentity {
-    /// `st_dev`.
-    pub device: u64,
-    /// `st_ino`.
-    pub inode: u64,
-    /// `st_size`, bytes.
-    pub size: u64,
-    /// Last modification, ns since the epoch.
-    pub modified_ns: i64,
-    /// Last status change, ns since the epoch.
-    pub changed_ns: i64,
-}
-
-impl HostIdentity {
-    /// What the recording of the program with this identity is known by (`snapshot`).
-    pub const fn recorded(self) -> HostIdentity {
-        HostIdentity { device: self.device ^ 1 << 63, ..self }
-    }
-
-    /// By what it is known that the supervisor has looked at the file with this identity
-    /// (`request_remembered`).
-    pub const fn remembered(self) -> HostIdentity {
-        HostIdentity { device: self.device ^ 1 << 62, ..self }
-    }
 }
 
 /// One step of a path walk: what the walk needs, read in one consistent look.
@@ -287,35 +256,6 @@ impl Node<'_> {
             Node::Symlink(_) => 0o777,
         }
     }
-}
-
-/// One name of a host directory, offered with `import`.
-#[derive(Clone, Copy, Debug)]
-pub struct Imported<'a> {
-    /// The name.
-    pub name: &'a [u8],
-    /// What the host has there.
-    pub kind: Kind,
-    /// Permission bits.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Identity for the conflict check at write-back; also size and times as shown.
-    pub identity: HostIdentity,
-    /// Last access, ns.
-    pub accessed_ns: i64,
-    /// Creation, ns; 0 where the host does not know.
-    pub born_ns: i64,
-    /// Space it takes on the host (`st_blocks`).
-    pub blocks_512: u64,
-    /// Hard links it has on the host (`st_nlink`).
-    pub links: u32,
-    /// Number of a device (`st_rdev`), else 0.
-    pub device: u32,
-    /// Target of a symlink, else empty.
-    pub target: &'a [u8],
 }
 
 /// Changes to attributes; `None` leaves a field alone. One of nothing is one of the owner who stays

@@ -22,6 +22,8 @@ use crate::memory;
 use crate::stubs::classes::PR_SET_SECCOMP;
 use crate::stubs::{self, NUMBERS, STUB_BYTES};
 use crate::thread::Thread;
+use husk_abi::cbpf::code::{IF_EQUAL, IF_GREATER_OR_EQUAL, LOAD_VALUE, LOAD_WORD, RETURN_VALUE};
+use husk_abi::cbpf::{INSTRUCTIONS_MAX, Instruction, branch, op};
 use husk_abi::{Errno, nr};
 use husk_host::syscall;
 
@@ -38,28 +40,18 @@ const NEW_LISTENER: usize = 8;
 /// The argument of both that points to the filter.
 const PROGRAM: usize = 2;
 
-/// Most instructions of a filter (`BPF_MAXINSNS`).
-const INSTRUCTIONS_MAX: usize = 4096;
-const LOAD_WORD: u16 = 0x20;
-const LOAD_NUMBER: u16 = 0;
-const IF_EQUAL: u16 = 0x15;
-const IF_NOT_LESS: u16 = 0x35;
-const RETURN: u16 = 6;
 const ALLOW: u32 = 0x7fff_0000;
 const KILL: u32 = 0;
+/// What rooms of instructions are filled with.
+const NOTHING: Instruction = op(LOAD_VALUE, 0);
 /// Where in `struct seccomp_data` the call's number lies, and the address behind its instruction.
 const NUMBER_AT: u32 = 0;
 const ADDRESS_AT: u32 = 8;
 
-/// One instruction: `struct sock_filter`.
-const fn step(code: u16, yes: u8, no: u8, value: u32) -> u64 {
-    code as u64 | (yes as u64) << 16 | (no as u64) << 24 | (value as u64) << 32
-}
-
 const HEAD: usize = 13;
 
 /// What is put before a filter. Numbers behind a condition: how many steps are left out.
-fn head() -> [u64; HEAD] {
+fn head() -> [Instruction; HEAD] {
     let (start, end) = addresses::text();
     let stubs = (&raw const stubs::husk_passes) as usize;
     let passed = (&raw const stubs::husk_passed) as u32;
@@ -67,19 +59,19 @@ fn head() -> [u64; HEAD] {
     let asked = stubs::husk_detour_asked as *const () as u32;
     let cloned = (&raw const stubs::husk_cloned) as u32;
     [
-        step(LOAD_WORD, 0, 0, ADDRESS_AT + 4),
-        step(IF_EQUAL, 0, 10, (start >> 32) as u32),
-        step(LOAD_WORD, 0, 0, ADDRESS_AT),
-        step(IF_NOT_LESS, 0, 8, start as u32),
-        step(IF_NOT_LESS, 7, 0, end as u32),
-        step(IF_NOT_LESS, 0, 1, stubs as u32),
-        step(IF_NOT_LESS, 0, 5, (stubs + NUMBERS * STUB_BYTES) as u32),
-        step(IF_EQUAL, 4, 0, passed),
-        step(IF_EQUAL, 3, 0, opened),
-        step(IF_EQUAL, 2, 0, asked),
-        step(IF_EQUAL, 1, 0, cloned),
-        step(RETURN, 0, 0, ALLOW),
-        step(LOAD_NUMBER, 0, 0, 0),
+        op(LOAD_WORD, ADDRESS_AT + 4),
+        branch(IF_EQUAL, (start >> 32) as u32, 0, 10),
+        op(LOAD_WORD, ADDRESS_AT),
+        branch(IF_GREATER_OR_EQUAL, start as u32, 0, 8),
+        branch(IF_GREATER_OR_EQUAL, end as u32, 7, 0),
+        branch(IF_GREATER_OR_EQUAL, stubs as u32, 0, 1),
+        branch(IF_GREATER_OR_EQUAL, (stubs + NUMBERS * STUB_BYTES) as u32, 0, 5),
+        branch(IF_EQUAL, passed, 4, 0),
+        branch(IF_EQUAL, opened, 3, 0),
+        branch(IF_EQUAL, asked, 2, 0),
+        branch(IF_EQUAL, cloned, 1, 0),
+        op(RETURN_VALUE, ALLOW),
+        op(LOAD_VALUE, 0),
     ]
 }
 
@@ -104,7 +96,7 @@ pub fn seccomp(thread: &mut Thread, frame: &Frame) -> Answer {
 /// Installs the `struct sock_fprog` that argument 2 points to.
 fn install(thread: &mut Thread, frame: &Frame) -> Answer {
     let mut given = [0usize; 2];
-    let mut filter = [0u64; INSTRUCTIONS_MAX];
+    let mut filter = [NOTHING; INSTRUCTIONS_MAX];
     if let Err(errno) = memory::read_value(frame.args[PROGRAM], &mut given) {
         return Answer::value(errno.as_return());
     }
@@ -116,7 +108,7 @@ fn install(thread: &mut Thread, frame: &Frame) -> Answer {
     let Some(rest) = filter.get_mut(HEAD..HEAD + count) else {
         return Answer::value(Errno::ENOMEM.as_return());
     };
-    let bytes = count * size_of::<u64>();
+    let bytes = count * size_of::<Instruction>();
     if let Err(errno) = memory::copy(rest.as_mut_ptr() as usize, from, bytes) {
         return Answer::value(errno.as_return());
     }
@@ -133,7 +125,7 @@ fn install(thread: &mut Thread, frame: &Frame) -> Answer {
 }
 
 /// The call with a filter of ours in the place of the application's.
-fn ask(number: usize, mut args: [usize; 6], filter: &[u64]) -> i64 {
+fn ask(number: usize, mut args: [usize; 6], filter: &[Instruction]) -> i64 {
     let program = [filter.len(), filter.as_ptr() as usize];
     args[PROGRAM] = (&raw const program) as usize;
     // SAFETY: the application's own call, with a program of ours that lasts as long as the call.
@@ -143,15 +135,15 @@ fn ask(number: usize, mut args: [usize; 6], filter: &[u64]) -> i64 {
 /// Four calls and nothing else. Linux asks for no right here, as nobody gains by it.
 fn strict() -> Answer {
     const ALLOWED: [usize; 4] = [nr::read, nr::write, nr::exit, nr::rt_sigreturn];
-    let mut filter = [0u64; HEAD + ALLOWED.len() + 3];
+    let mut filter = [NOTHING; HEAD + ALLOWED.len() + 3];
     filter[..HEAD].copy_from_slice(&head());
-    filter[HEAD] = step(LOAD_WORD, 0, 0, NUMBER_AT);
+    filter[HEAD] = op(LOAD_WORD, NUMBER_AT);
     for (place, number) in ALLOWED.iter().enumerate() {
         let left_out = (ALLOWED.len() - place) as u8;
-        filter[HEAD + 1 + place] = step(IF_EQUAL, left_out, 0, *number as u32);
+        filter[HEAD + 1 + place] = branch(IF_EQUAL, *number as u32, left_out, 0);
     }
-    filter[HEAD + 1 + ALLOWED.len()] = step(RETURN, 0, 0, KILL);
-    filter[HEAD + 2 + ALLOWED.len()] = step(RETURN, 0, 0, ALLOW);
+    filter[HEAD + 1 + ALLOWED.len()] = op(RETURN_VALUE, KILL);
+    filter[HEAD + 2 + ALLOWED.len()] = op(RETURN_VALUE, ALLOW);
     let args = [PR_SET_SECCOMP, FILTER, 0, 0, 0, 0];
     let mut result = ask(nr::prctl, args, &filter);
     if result == Errno::EACCES.as_return() {

@@ -37,13 +37,12 @@ use crate::named::{Name, SELF};
 use crate::nodes::Tree;
 use crate::output::failure::Failure;
 use crate::output::say;
+use crate::process::children::end_of;
 use crate::process::reaper::descendants;
 use crate::run::request::reason;
 
 /// How long a starter may take for its account, and to end.
 const END_MAX: Duration = Duration::from_secs(20);
-/// Between two looks at one that is about to end.
-const LOOK: Duration = Duration::from_millis(5);
 /// Most that a starter says.
 const SAID_BYTES_MAX: usize = 64 << 10;
 /// Most sessions that an image has one after the other: the dead are told to each agent.
@@ -405,10 +404,7 @@ impl Leaving {
 
     fn wait(mut self) {
         // It ends when ssh has, which has a limit; who does not is killed.
-        let end = Instant::now() + END_MAX;
-        while Instant::now() < end && matches!(self.session.starter.try_wait(), Ok(None)) {
-            std::thread::sleep(LOOK);
-        }
+        let _ = end_of(&mut self.session.starter, END_MAX);
         let _ = self.session.starter.kill();
         let _ = self.session.starter.wait();
         for socket in [&self.socket, &self.socket.with_file_name(self.session.new_name())] {

@@ -188,7 +188,7 @@ impl Errand {
                 let _ = gathered::gather(direct, region, file, path, copy.as_deref());
             }
             (Wish::Rewrite, Rewritten::Unknown | Rewritten::Requested) => {
-                rewrite(store, direct, file, path);
+                rewrite(store, direct, file, path, say_aside);
             }
             (Wish::Record, _) => {
                 let wanted = direct.rewritten(&file.recorded()) == Rewritten::Plain;
@@ -209,11 +209,19 @@ impl Errand {
     }
 }
 
-fn rewrite(store: Option<&Store>, direct: &mut Direct, file: &HostIdentity, path: &Path) {
+/// Makes the copy of a program, unless the host gives the program rights of its own: then the user
+/// is told, by `say`.
+fn rewrite(
+    store: Option<&Store>,
+    direct: &mut Direct,
+    file: &HostIdentity,
+    path: &Path,
+    say: fn(String),
+) {
     if program::gains_rights(path) {
         let sealed = direct.outside_is_sealed();
         let note = if sealed { program::plain_note } else { program::native_note };
-        say_aside(note(path));
+        say(note(path));
         // Who is not sealed would find a copy, and not hear that it runs natively.
         direct.set_rewritten(file, Rewritten::Plain);
     } else if let Some(store) = store {
@@ -224,16 +232,11 @@ fn rewrite(store: Option<&Store>, direct: &mut Direct, file: &HostIdentity, path
 
 fn make(store: &Store, direct: &mut Direct, path: &Path) {
     let Ok(found) = fs::metadata(path) else { return };
-    if !found.is_file() || found.size() == 0 {
-        return;
+    if found.is_file() && found.size() > 0 {
+        let file = host_identity(&Identity::of(&found));
+        // The user has heard of rights that it gains.
+        rewrite(Some(store), direct, &file, path, drop);
     }
-    let identity = Identity::of(&found);
-    if program::gains_rights(path) {
-        // The user has heard of it.
-        return direct.set_rewritten(&host_identity(&identity), Rewritten::Plain);
-    }
-    let outcome = store.ensure(path, &identity);
-    direct.set_rewritten(&host_identity(&identity), state(&outcome));
 }
 
 /// A refusal is for this time: somebody may ask again.

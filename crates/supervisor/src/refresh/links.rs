@@ -21,7 +21,7 @@ use husk_proto::fs::{Attributes, HostIdentity, Imported, Kind};
 use husk_proto::{Admin as _, Errno, Fs as _, Inode};
 
 use super::{Look, There, step};
-use crate::write_back::host::beneath::Object as Which;
+use crate::write_back::host::beneath::{Object as Which, object_of};
 use crate::write_back::{Overlay, host, origin_path};
 
 /// Inodes of host objects, and what these were when a write-back or the image saw them last.
@@ -38,7 +38,7 @@ impl Look<'_> {
             None => self.all_known(),
         };
         let found = host::identity_of(&one.found);
-        let candidates = known.get(&(found.device, found.inode));
+        let candidates = known.get(&found.object());
         let candidates = candidates.into_iter().flatten().copied().collect::<Vec<_>>();
         self.known = Some(known);
         for (inode, seen) in candidates {
@@ -82,7 +82,7 @@ impl Look<'_> {
             return Ok(());
         };
         let seen = self.image.host_identity(origin)?;
-        let is_its = |found: &fs::Metadata| (found.dev(), found.ino()) == (seen.device, seen.inode);
+        let is_its = |found: &fs::Metadata| object_of(found) == seen.object();
         // What cannot be looked at may be there.
         let is_there = || match self.beneath().found(&was) {
             Ok(found) => found.is_some_and(|found| is_its(&found)),
@@ -140,7 +140,7 @@ impl Look<'_> {
         self.image.each_imported(&mut |inode, origin| imported.push((inode, origin)));
         let mut known = Known::new();
         let mut add = |inode, seen: HostIdentity| {
-            known.entry((seen.device, seen.inode)).or_default().push((inode, seen));
+            known.entry(seen.object()).or_default().push((inode, seen));
         };
         for (inode, origin) in imported {
             if self.ledger.places(inode).next().is_none()

@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use husk_proto::fs::{Attributes, HostIdentity, Rights, Step};
+use husk_proto::fs::{Attributes, Rights, Step};
 use husk_proto::{Admin as _, Errno, Inode};
 
 use super::{Look, There, step};
@@ -33,9 +33,8 @@ impl Look<'_> {
         one: &There,
     ) -> Result<bool, Errno> {
         let (found, theirs) = (host::identity_of(&one.found), host::rights_of(&one.found));
-        let which = |one: &HostIdentity| (one.device, one.inode);
         let here = self.ledger.here_of(path, inode).copied();
-        let same = |here: &Here| which(&here.identity) == which(&found) || one.found.is_dir();
+        let same = |here: &Here| here.identity.object() == found.object() || one.found.is_dir();
         let here = here.filter(same);
         let Some((here, before)) = here.and_then(|here| Some((here, here.rights?))) else {
             return Ok(false);

@@ -23,6 +23,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use husk_abi::errno::without_number;
 use husk_proto::image::{Cover, MOUNTS_MAX, Udp};
 use husk_proto::place::{Origin, Policy, Rule};
 use rustix::fs::{Access, access};
@@ -579,10 +580,7 @@ fn real_directory(path: &Path, what: &str) -> Result<PathBuf, Failure> {
 /// An I/O error in words, without Rust's `(os error 2)`.
 pub fn reason(problem: &std::io::Error) -> String {
     let text = problem.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_lowercase(),
-        None => text,
-    }
+    without_number(&text).map(str::to_lowercase).unwrap_or(text)
 }
 
 fn add_current_directory(

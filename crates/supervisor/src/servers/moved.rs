@@ -24,7 +24,7 @@ use husk_proto::{Admin as _, Inode};
 use crate::image;
 use crate::image::attach::overlays_of;
 use crate::write_back::host;
-use crate::write_back::host::beneath::{Beneath, Object as Which, which};
+use crate::write_back::host::beneath::{Beneath, Object as Which};
 use crate::write_back::path_of_origin;
 
 /// Between two walks: as much, and as often the time that the last one took.
@@ -78,9 +78,9 @@ fn beneath(direct: &Direct) -> Beneath {
 
 /// Opens the file where it was found, if it is there yet.
 fn open(beneath: &Beneath, places: &HashMap<Which, PathBuf>, known: &Known) -> Option<OwnedFd> {
-    let held = beneath.hold(places.get(&which(&known.seen))?).ok()?;
+    let held = beneath.hold(places.get(&known.seen.object())?).ok()?;
     let found = host::imported(std::ffi::OsStr::new(""), Kind::File, held.found(), "".as_ref());
-    let same = which(&found.identity) == which(&known.seen);
+    let same = found.identity.object() == known.seen.object();
     let is_it = match found.born_ns > 0 && known.born_ns > 0 {
         true => found.born_ns == known.born_ns,
         false => host::same_content(&known.seen, &found.identity),
@@ -104,10 +104,10 @@ fn walk(direct: &mut Direct, beneath: &Beneath) -> HashMap<Which, PathBuf> {
                 if found.identity.device == device && !beneath.roots().contains(&path) {
                     open.push((device, path));
                 }
-            } else if let Some(origins) = known.get(&which(&found.identity))
+            } else if let Some(origins) = known.get(&found.identity.object())
                 && origins.iter().any(|origin| !leads_to(direct, *origin, &path))
             {
-                places.insert(which(&found.identity), path);
+                places.insert(found.identity.object(), path);
             }
         }
     }
@@ -130,7 +130,7 @@ fn known(direct: &mut Direct) -> HashMap<Which, Vec<Origin>> {
     let mut known: HashMap<_, Vec<Origin>> = HashMap::new();
     for (_, origin) in all {
         if let Ok(seen) = direct.host_identity(origin) {
-            known.entry(which(&seen)).or_default().push(origin);
+            known.entry(seen.object()).or_default().push(origin);
         }
     }
     known

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use husk_carrier::{Direct, Layout};
-use husk_proto::fs::{Change, Credentials, Imported, Kind as ImageKind, Node as Make, SetExtended};
+use husk_proto::fs::{Change, Credentials, Imported, Node as Make, SetExtended};
 use husk_proto::image::Cover;
 use husk_proto::{Admin as _, Errno, Fs as _, Inode};
 use husk_storage::Uuid;
@@ -167,20 +167,7 @@ impl World {
         fallocate(region, flags, 0, LAYOUT.file_bytes()).expect("a hole");
         husk_carrier::format(LAYOUT, 77, b"/nowhere").expect("an image");
         let mut direct = image::attach_with(clock).expect("a way to it");
-        let directory = Imported {
-            name: b"",
-            kind: ImageKind::Directory,
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-            identity: Default::default(),
-            accessed_ns: 0,
-            born_ns: 0,
-            blocks_512: 0,
-            links: 1,
-            device: 0,
-            target: b"",
-        };
+        let directory = Imported::top(b"", 0o755);
         let root = direct.add_mount(b"/volume", Cover::Memory, &directory).expect("a tree");
         let tree = direct.make_volume(root).expect("a volume");
         let (disk, log) = disk(SIZE_BYTES, seed);

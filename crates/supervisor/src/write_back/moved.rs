@@ -8,13 +8,12 @@
 //! Whoever is killed in between leaves records of names that are gone: the next write-back finds by
 //! its ledger where the objects are (`follow_all`).
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use husk_proto::fs::Kind;
 use husk_proto::{Errno, Inode};
 
-use super::host::beneath::Beneath;
+use super::host::beneath::{Beneath, object_of};
 use super::plan::{Content, Object, Plan};
 use super::record::ledger::Ledger;
 use super::{Overlay, Source, host, origin_path};
@@ -74,7 +73,7 @@ pub fn follow<S: Source>(
     let found = found(beneath, path)?;
     let seen = source.attributes(inode)?.origin.ok_or(Errno::ENOENT)?;
     let seen = source.host_identity(seen)?;
-    if step.inode != inode || (seen.device, seen.inode) != (found.dev(), found.ino()) {
+    if step.inode != inode || seen.object() != object_of(&found) {
         return Err(Errno::ENOENT);
     }
     source.move_origin(here, inode, &host::imported(last, step.kind, &found, Path::new("")))?;

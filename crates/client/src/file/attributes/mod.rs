@@ -143,7 +143,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
         let stat = self.host_stat(fd)?;
         let (open, now) = (layout::identity(&stat), self.services.host_identity(origin)?);
-        if (open.device, open.inode) != (now.device, now.inode) {
+        if open.object() != now.object() {
             layout::take_stat(&stat, all);
         }
         Ok(())

@@ -16,7 +16,8 @@
 
 use std::net::IpAddr;
 
-use husk_host::cbpf::Instruction;
+use husk_abi::cbpf::code::*;
+use husk_abi::cbpf::{Instruction, branch, op};
 
 use crate::groups::GROUPS;
 
@@ -26,37 +27,8 @@ const NET: u32 = -0x10_0000_i32 as u32;
 const NONE: u32 = u32::MAX;
 const TCP: u32 = 6;
 
-const LOAD_BYTE: u16 = 0x30;
-const LOAD_HALF: u16 = 0x28;
-const LOAD_WORD: u16 = 0x20;
-/// Behind X.
-const LOAD_HALF_X: u16 = 0x48;
-const LOAD_VALUE: u16 = 0x00;
-const LOAD_STORED: u16 = 0x60;
-/// X = four times the lower half of a byte.
-const X_IS_HEAD: u16 = 0xb1;
-const X_IS_STORED: u16 = 0x61;
-const STORE: u16 = 0x02;
-const AND: u16 = 0x54;
-const SHIFT_LEFT: u16 = 0x64;
-const SHIFT_RIGHT: u16 = 0x74;
-const SHIFT_RIGHT_X: u16 = 0x7c;
-const JUMP: u16 = 0x05;
-const IF_EQUAL: u16 = 0x15;
-const IF_GREATER_OR_EQUAL: u16 = 0x35;
-const RETURN_VALUE: u16 = 0x06;
-const RETURN: u16 = 0x16;
-
 /// Distance of a jump to the instructions behind the tree, until it is known.
 const BEHIND: u32 = u32::MAX;
-
-const fn op(code: u16, value: u32) -> Instruction {
-    Instruction { code, yes: 0, no: 0, value }
-}
-
-const fn branch(code: u16, value: u32, yes: u8, no: u8) -> Instruction {
-    Instruction { code, yes, no, value }
-}
 
 /// Loads the source port; packets that are not TCP over IPv4 or IPv6 end here.
 fn source_port() -> Vec<Instruction> {
@@ -228,7 +200,7 @@ mod tests {
             // Neither neighbours nor words are equal.
             let indexes = table(|group| (group * group / 7 + group) % sockets);
             let program = selector(&indexes);
-            assert!(program.len() <= husk_host::cbpf::INSTRUCTIONS_MAX, "{}", program.len());
+            assert!(program.len() <= husk_abi::cbpf::INSTRUCTIONS_MAX, "{}", program.len());
             for port in (0..=u16::MAX).step_by(8) {
                 let wanted = u32::from(indexes[group_of(port)]);
                 let heads = [over_four(0, [0; 4], port), over_six(6, [0; 16], port)];

@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -40,6 +40,7 @@ use crate::digest::hex;
 use crate::hosts::session::guest::{Guest, give_up, lock};
 use crate::hosts::session::stream::{Frame, Kind, put, take};
 use crate::named::SELF;
+use crate::process::children::end_of;
 
 /// Directories of a root that are each host's own.
 const TOP: [&str; 5] = ["/proc", "/sys", "/dev", "/run", "/tmp"];
@@ -49,8 +50,6 @@ const OWN: [&str; TOP.len() + 1] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/v
 const MADE_MAX: Duration = Duration::from_secs(60);
 const SIGN_MAX: Duration = Duration::from_secs(60);
 const END_MAX: Duration = Duration::from_secs(2);
-/// Between two looks at one that is about to end.
-const LOOK: Duration = Duration::from_millis(2);
 /// How the keeper of a room begins, and who enters one before it becomes another command.
 const KEEPER: &str = "husk: room";
 const WITHIN: &str = "husk: within";
@@ -153,14 +152,7 @@ impl Room {
 
 /// Waits until a process has ended, so long.
 fn has_ended(process: &mut Child) -> bool {
-    let end = Instant::now() + END_MAX;
-    while Instant::now() < end {
-        if !matches!(process.try_wait(), Ok(None)) {
-            return true;
-        }
-        thread::sleep(LOOK);
-    }
-    false
+    !matches!(end_of(process, END_MAX), Ok(None))
 }
 
 /// Passes on what the keeper asks until it ends.

@@ -19,8 +19,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{Access, access};
 use rustix::io::{Errno, FdFlags};
@@ -29,14 +28,13 @@ use rustix::process::{getegid, geteuid};
 
 use crate::named::message::receive;
 use crate::output::failure::Failure;
+use crate::process::children::end_of;
 use crate::run::request::reason;
 
 use super::point::{KIND, Point, by_descriptor};
 
 /// Where the host answers servers.
 pub const DEVICE: &str = "/dev/fuse";
-/// Between two looks at a command that mounts.
-const LOOK: Duration = Duration::from_millis(2);
 /// Who mounts for users, by the names it has had.
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 /// Where it is where `PATH` does not say.
@@ -131,19 +129,12 @@ fn through(helper: &Path, directory: &OwnedFd, source: &str) -> Result<OwnedFd, 
 
 /// Waits for the helper's end, for some time, and for what it has said; then it is killed.
 fn ended(child: &mut Child) -> io::Result<(ExitStatus, Vec<u8>)> {
-    let end = Instant::now() + HELP_MAX;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if Instant::now() >= end {
-            // It may have ended this moment.
-            let _ = child.kill();
-            let _ = child.try_wait();
-            let why = format!("fusermount3 did not answer in {} s", HELP_MAX.as_secs());
-            return Err(io::Error::other(why));
-        }
-        sleep(LOOK);
+    let Some(status) = end_of(child, HELP_MAX)? else {
+        // It may have ended this moment.
+        let _ = child.kill();
+        let _ = child.try_wait();
+        let why = format!("fusermount3 did not answer in {} s", HELP_MAX.as_secs());
+        return Err(io::Error::other(why));
     };
     let mut said = Vec::new();
     if let Some(stderr) = child.stderr.take() {

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use husk_abi::errno::without_number;
 use husk_abi::sys::general as linux;
 use husk_abi::{nr, shape};
 use husk_region::observe::trace::By;
@@ -310,7 +311,7 @@ fn small(value: u64) -> String {
 /// What the C library says of an error.
 fn told(errno: Errno) -> String {
     let text = std::io::Error::from_raw_os_error(errno as i32).to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    without_number(&text).unwrap_or_default().to_owned()
 }
 
 /// As C writes it.

@@ -26,7 +26,7 @@ use super::small::{SMALL_BYTES, Waiting};
 use super::{Commit, old_must_stay};
 use crate::output::typed::typed;
 use crate::write_back::host::beneath::held::Held;
-use crate::write_back::host::beneath::{Object as Which, Place, set_len};
+use crate::write_back::host::beneath::{Object as Which, Place, object_of, set_len};
 use crate::write_back::host::{content, hands};
 use crate::write_back::plan::{Content, Put};
 use crate::write_back::record::ledger;
@@ -89,7 +89,7 @@ impl Growing<'_> {
     }
 
     fn tail_of(&self, held: Held, begin: u64, bytes: Vec<u8>) -> Tail {
-        let (which, before) = ((self.old.device, self.old.inode), Facts::of(held.found()));
+        let (which, before) = (self.old.object(), Facts::of(held.found()));
         Tail { which, before, bytes, begin, open: Mutex::new(self.stays.then_some(held)) }
     }
 
@@ -117,7 +117,7 @@ impl<'a, S: Source> Maker<'a, S> {
             return None;
         }
         let origin = self.source.host_identity(attributes.origin?).ok()?;
-        let same = (origin.device, origin.inode) == (old.device, old.inode);
+        let same = origin.object() == old.object();
         if !same || !matches!(object.content, Content::Image) {
             return None;
         }
@@ -341,7 +341,7 @@ impl<S: Source> Commit<'_, S> {
         held.set_attributes(&put.object.attributes)?;
         crate::write_back::host::beneath::sync(held.file()?)?;
         let found = held.found();
-        let which = (found.dev(), found.ino());
+        let which = object_of(found);
         let late = Made { temporary, which, complete: true, tail: None };
         self.place_over(put, &late, &put.target(), &old)
     }

@@ -72,7 +72,7 @@ pub struct Made {
 impl Made {
     /// Whether `found` is it.
     pub fn is(&self, found: &HostIdentity) -> io::Result<()> {
-        match (found.device, found.inode) == self.which {
+        match found.object() == self.which {
             true => Ok(()),
             false => Err(io::Error::other(TAKEN)),
         }
@@ -513,7 +513,7 @@ impl<'a, S: Source> Maker<'a, S> {
         let which = object_of(held.found());
         let origin = object.attributes.origin;
         let imported = origin.and_then(|origin| self.source.host_identity(origin).ok());
-        let imported = imported.is_some_and(|one| (one.device, one.inode) == which);
+        let imported = imported.is_some_and(|one| one.object() == which);
         imported || self.ledger.knows(which) || held.found().nlink() == 1
     }
 
@@ -621,7 +621,7 @@ impl<'a, S: Source> Maker<'a, S> {
     ) -> io::Result<Option<Extended>> {
         let Some(origin) = object.attributes.origin else { return Ok(Some(Extended::new())) };
         let imported = self.source.host_identity(origin).ok();
-        let imported = imported.map(|one| (one.device, one.inode));
+        let imported = imported.map(|one| one.object());
         let path =
             crate::write_back::origin_path(self.source, &object.attributes).unwrap_or_default();
         for path in path.into_iter().chain([shown.to_owned()]) {
@@ -629,7 +629,7 @@ impl<'a, S: Source> Maker<'a, S> {
             let which = object_of(held.found());
             // An earlier write-back has put it there.
             let put = self.ledger.here_of(&path, object.inode);
-            let put = put.is_some_and(|here| (here.identity.device, here.identity.inode) == which);
+            let put = put.is_some_and(|here| here.identity.object() == which);
             if put || imported == Some(which) {
                 return extended::even_unreadable(&held).map(Some);
             }

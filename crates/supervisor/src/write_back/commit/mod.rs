@@ -280,9 +280,9 @@ impl<S: Source> Commit<'_, S> {
     /// through a FIFO or a socket change its times.
     fn is_same(&self, found: &Glance, expected: &HostIdentity) -> bool {
         let now = found.identity;
-        let linked = self.kept.linked.get(&(now.device, now.inode));
+        let linked = self.kept.linked.get(&now.object());
         let times = now.modified_ns == expected.modified_ns || linked == Some(&now.modified_ns);
-        (now.device, now.inode) == (expected.device, expected.inode) && (times || !found.content)
+        now.object() == expected.object() && (times || !found.content)
     }
 
     /// Whether what was at `target`, and is at `temporary` now, has below it what the plan saw.
@@ -437,7 +437,7 @@ impl<S: Source> Commit<'_, S> {
 
     fn remove_old(&mut self, old: &Old) -> io::Result<()> {
         let Old { temporary, target, expected, by } = old;
-        let which = (expected.device, expected.inode);
+        let which = expected.object();
         let found = self.beneath.glance(temporary)?;
         // Somebody else has removed it.
         let same = found.is_none_or(|found| {
@@ -545,7 +545,7 @@ impl<S: Source> Commit<'_, S> {
     fn is_touched(&self, found: &fs::Metadata, touch: &Touch) -> bool {
         let now = host::identity_of(found);
         let times = now.modified_ns == touch.attributes.modified_ns;
-        let same = (now.device, now.inode) == (touch.before.device, touch.before.inode);
+        let same = now.object() == touch.before.object();
         same && (times || self.is_same(&Glance::of(found), &touch.before))
     }
 
@@ -621,7 +621,7 @@ fn carry_out_unlocked<S: Source>(
         outcome.failures.push(no_notes(&problem));
     }
     // What lies side by side on the disk is written in one go.
-    plan.puts.sort_by_cached_key(|put| put.replaces.map(|old| (old.device, old.inode)));
+    plan.puts.sort_by_cached_key(|put| put.replaces.map(|old| old.object()));
     take_in(source, &plan, run.live);
     let mut manifest = steps::begin(run, beneath, &plan, &mut outcome);
     let goings = steps::goings(&mut run.names, &plan);

@@ -67,7 +67,7 @@ impl<S: Source> Commit<'_, S> {
     /// meanwhile, unless the image has changed the same.
     pub(super) fn keep_rights(&mut self, put: &Put, made: &Made, expected: &HostIdentity) {
         let target = put.target();
-        let which = (expected.device, expected.inode);
+        let which = expected.object();
         // What has another name now has got the rights that it has in the image (`touches`).
         let before = self.rights.get(&which).filter(|_| !self.kept.linked.contains_key(&which));
         let before = before.copied();

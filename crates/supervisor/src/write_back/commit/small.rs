@@ -158,6 +158,6 @@ impl<'a, S: Source> Maker<'a, S> {
             let (content, tree, rights) = (None, false, ledger::rights(attributes));
             self.noted.push(Noted { path, inode, identity, content, facts, rights, shown, tree });
         }
-        Ok((identity.device, identity.inode))
+        Ok(identity.object())
     }
 }

@@ -192,6 +192,6 @@ fn touched(beneath: &Beneath, touch: &Touch, unlocked: &Unlocked) -> Option<Step
     before.modified_ns = touch.before.modified_ns;
     before.mode = unlocked.mode_before(&touch.path).unwrap_or(before.mode);
     let after = Facts::wanted(&touch.attributes);
-    let what = (touch.before.device, touch.before.inode);
+    let what = touch.before.object();
     Some(Step::Touch { path: Text::of(&touch.path), what, before, after, early: false })
 }

@@ -110,9 +110,8 @@ impl Lock {
     /// Gives the lock up.
     pub fn release(self, beneath: &Beneath) -> io::Result<()> {
         let Lock { path, temporary, which } = self;
-        let is_there = |path: &Path| {
-            Ok::<_, io::Error>(beneath.identity(path)?.map(|one| (one.device, one.inode)))
-        };
+        let is_there =
+            |path: &Path| Ok::<_, io::Error>(beneath.identity(path)?.map(|one| one.object()));
         if is_there(&path)? == Some(which) {
             beneath.remove(&path)?;
         }

@@ -35,7 +35,7 @@ use super::lock;
 use crate::write_back::host;
 use crate::write_back::host::NS_PER_S;
 use crate::write_back::host::beneath::held::Held;
-use crate::write_back::host::beneath::{Beneath, lacks_flag, sync, which, write_all_at};
+use crate::write_back::host::beneath::{Beneath, lacks_flag, sync, write_all_at};
 use crate::write_back::plan::derived;
 use crate::write_back::plan::{Content, Object, Plan};
 use crate::write_back::record::ledger::Ledger;
@@ -163,7 +163,9 @@ fn replace(
     let is_same =
         |one: Option<HostIdentity>| one.is_some_and(|one| host::same_content(found, &one));
     let replaced = filled.and_then(|()| {
-        if !is_same(there(path)?) || there(name)?.as_ref().map(which) != Some(which(&made)) {
+        if !is_same(there(path)?)
+            || there(name)?.as_ref().map(HostIdentity::object) != Some(made.object())
+        {
             return Ok(false);
         }
         match beneath.rename(name, path, RenameFlags::EXCHANGE) {
@@ -182,7 +184,7 @@ fn replace(
     });
     // Nothing but what was made here or replaced goes.
     let left = there(name).ok().flatten();
-    if left.is_some_and(|left| which(&left) == which(&made) || host::same_content(found, &left)) {
+    if left.is_some_and(|left| left.object() == made.object() || host::same_content(found, &left)) {
         let _ = beneath.remove(name);
     }
     Ok(replaced?.then_some(host::identity_of(&new.metadata()?)))

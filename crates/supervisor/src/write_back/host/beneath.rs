@@ -284,7 +284,7 @@ impl Beneath {
     /// What is at `path` now is what `hold` is to find there.
     pub fn pin(&self, path: &Path) {
         if let Ok(Some(found)) = self.identity(path) {
-            self.known.borrow_mut().insert(path.to_owned(), (found.device, found.inode));
+            self.known.borrow_mut().insert(path.to_owned(), found.object());
         }
     }
 
@@ -579,11 +579,6 @@ pub fn forget_below<T>(all: &mut BTreeMap<PathBuf, T>, path: &Path) {
 /// Device and inode of what was `found`.
 pub fn object_of(found: &Metadata) -> Object {
     (found.dev(), found.ino())
-}
-
-/// The same of what an identity is of.
-pub fn which(one: &HostIdentity) -> Object {
-    (one.device, one.inode)
 }
 
 /// Whether that is what a file system says that knows no flags of `renameat2`.

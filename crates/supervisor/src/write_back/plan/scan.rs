@@ -577,8 +577,7 @@ impl<'a, S: Source> Scan<'a, S> {
         let directory = found.directory && self.beneath.directory(path).is_ok();
         if !found.directory && !found.content {
             // Bytes that pass through a FIFO change its times.
-            let which = |one: &HostIdentity| (one.device, one.inode);
-            let same = which(&found.identity) == which(&expected);
+            let same = found.identity.object() == expected.object();
             return (!same).then(|| "was replaced on the host meanwhile".into());
         }
         let found = found.identity;
@@ -590,7 +589,7 @@ impl<'a, S: Source> Scan<'a, S> {
             let same = self.same(path, &expected, &found);
             return (!same).then(|| "changed on the host meanwhile".into());
         }
-        let same = (found.device, found.inode) == (expected.device, expected.inode);
+        let same = found.object() == expected.object();
         if !same {
             return Some("was replaced on the host meanwhile".into());
         }

@@ -39,7 +39,7 @@ use crate::write_back::Source;
 use crate::write_back::commit::make::Noted;
 use crate::write_back::host;
 use crate::write_back::host::beneath;
-use crate::write_back::host::beneath::{Beneath, Glance, Object as Which, which};
+use crate::write_back::host::beneath::{Beneath, Glance, Object as Which};
 use crate::write_back::host::extended;
 use crate::write_back::host::extended::Extended;
 use crate::write_back::plan::{Content, Object, Plan};
@@ -304,7 +304,7 @@ impl Ledger {
 
     /// Whether the last change of an object is one of ours.
     pub fn is_ours(&self, found: &HostIdentity) -> bool {
-        let ours = self.own.get(&(found.device, found.inode));
+        let ours = self.own.get(&found.object());
         ours.is_some_and(|&ns| found.changed_ns == ns || ns < 0 && found.changed_ns <= -ns)
     }
 
@@ -338,7 +338,7 @@ impl Ledger {
 
     /// What a write-back has put at `path` is another object by now, which says the same.
     pub fn replaced(&mut self, path: &Path, identity: HostIdentity) {
-        self.own.insert((identity.device, identity.inode), identity.changed_ns);
+        self.own.insert(identity.object(), identity.changed_ns);
         if let Some(Entry::Here(here)) = self.entries.get_mut(path) {
             here.identity = identity;
         }
@@ -357,7 +357,7 @@ impl Ledger {
         let Some(Entry::Here(here)) = self.entries.get_mut(path) else { return };
         let before = *here;
         here.identity.changed_ns = found.changed_ns;
-        (here.identity.device, here.identity.inode) = (found.device, found.inode);
+        (here.identity.device, here.identity.inode) = found.object();
         here.rights = Some(rights);
         here.facts = facts.unwrap_or(here.facts);
         self.changed |= *here != before;
@@ -366,8 +366,8 @@ impl Ledger {
     /// Somebody has given what a write-back has put on the host for `inode` another name: `path`,
     /// where it was `found`.
     pub fn linked(&mut self, path: &Path, inode: Inode, found: HostIdentity) {
-        let which = (found.device, found.inode);
-        let is_it = |here: &&Here| (here.identity.device, here.identity.inode) == which;
+        let which = found.object();
+        let is_it = |here: &&Here| here.identity.object() == which;
         let known = self.places(inode).map(|(_, here)| here).find(is_it).copied();
         if let Some(known) = known {
             let here = Here { identity: found, made: false, aside: false, ..known };
@@ -450,7 +450,7 @@ impl Ledger {
     /// write-back for something else.
     pub fn no_others(&self, object: &Object, path: &Path, found: &HostIdentity) -> io::Result<()> {
         let here = self.here(path).filter(|here| !here.is_of(object.inode) && !object.is_hosts);
-        match here.is_some_and(|here| which(&here.identity) == which(found)) {
+        match here.is_some_and(|here| here.identity.object() == found.object()) {
             true => Err(io::Error::from_raw_os_error(Errno::ENOENT.0)),
             false => Ok(()),
         }

@@ -36,8 +36,8 @@ use crate::config::state;
 use crate::image::clock;
 use crate::write_back::host;
 use crate::write_back::host::below::Below;
-use crate::write_back::host::beneath::Beneath;
 use crate::write_back::host::beneath::schedule::{before, before_sync};
+use crate::write_back::host::beneath::{Beneath, object_of};
 use crate::write_back::plan::scan::Run;
 
 /// What its syncs are called on a schedule.
@@ -82,7 +82,7 @@ pub struct Seen {
 impl Seen {
     /// What an identity says of it.
     pub fn of(identity: &HostIdentity) -> Seen {
-        let which = (identity.device, identity.inode);
+        let which = identity.object();
         Seen { which, modified_ns: identity.modified_ns, below: None }
     }
 }
@@ -247,7 +247,7 @@ pub struct Directory {
 impl Directory {
     /// What was `found` at `temporary`.
     pub fn of(temporary: &Path, found: &fs::Metadata) -> Directory {
-        let which = (found.dev(), found.ino());
+        let which = object_of(found);
         Directory { temporary: Text::of(temporary), which, born_ns: clock::born_ns(found) }
     }
 

@@ -163,7 +163,7 @@ impl<'a> Recovery<'a> {
 
     fn is_at(&self, path: &Path, which: (u64, u64)) -> io::Result<bool> {
         let identity = self.at(path)?.map(|found| found.identity);
-        Ok(identity.is_some_and(|found| (found.device, found.inode) == which))
+        Ok(identity.is_some_and(|found| found.object() == which))
     }
 
     /// Whether what is at `path` is what was seen, unchanged.
@@ -184,7 +184,7 @@ impl<'a> Recovery<'a> {
 
     /// Whether something else of it than its name was to change, and no more has.
     fn is_early(&self, found: &HostIdentity) -> bool {
-        let times = self.early.get(&(found.device, found.inode));
+        let times = self.early.get(&found.object());
         times.is_some_and(|times| times.contains(&found.modified_ns))
     }
 
@@ -466,7 +466,7 @@ impl<'a> Recovery<'a> {
         let (size, tail) = (*size, tail.bytes());
         let held = self.beneath.open_to_append(&path.path())?;
         let found = held.identity();
-        let same = (found.device, found.inode) == what.which;
+        let same = found.object() == what.which;
         let seen = found.modified_ns == what.modified_ns;
         let begins = || {
             let now = held.file().and_then(|file| content::hash_of_start(file, size)).ok();

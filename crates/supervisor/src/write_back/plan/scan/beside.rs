@@ -93,7 +93,7 @@ impl<S: Source> Scan<'_, S> {
             return;
         }
         if let Some(Glance { identity, rights, .. }) = found {
-            self.plan.rights.insert((identity.device, identity.inode), *rights);
+            self.plan.rights.insert(identity.object(), *rights);
         }
     }
 

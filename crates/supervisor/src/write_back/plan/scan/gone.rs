@@ -11,7 +11,7 @@ use super::seen::{Seen, There};
 use super::{Scan, Whiteout};
 use crate::output::typed::typed;
 use crate::write_back::host::below::Below;
-use crate::write_back::host::beneath::{Beneath, Glance, which};
+use crate::write_back::host::beneath::{Beneath, Glance};
 use crate::write_back::plan::derived;
 use crate::write_back::plan::{Delete, Wanted};
 use crate::write_back::record::ledger::{Entry, Ledger};
@@ -46,7 +46,7 @@ impl<S: Source> Scan<'_, S> {
         let outcome = format!("{why}; remove it, too: rm -r {}", typed(path));
         self.conflict(path, Wanted::Removal, &trouble, &outcome);
         let found = glance.identity;
-        let same = (found.device, found.inode) == (identity.device, identity.inode);
+        let same = found.object() == identity.object();
         let below = is_changed && same && self.beneath.is_directory(path);
         if below && let Err(problem) = self.older_below(path) {
             self.fail(path, &reason(&problem));
@@ -134,14 +134,14 @@ impl<S: Source> Scan<'_, S> {
 
     /// Whether a write-back has changed an object last; what is no file, whether it has ever.
     fn is_ours(&self, found: &There) -> bool {
-        let known = || found.is_special() && self.ledger.knows(found.which());
+        let known = || found.is_special() && self.ledger.knows(found.object());
         self.ledger.is_ours(&found.glance.identity) || known()
     }
 
     /// Whether a write-back has put what was `found` at `path` there.
     fn was_put(&self, path: &Path, found: &There) -> bool {
         let here = self.ledger.here(path).map(|here| here.identity);
-        here.is_some_and(|here| which(&here) == found.which())
+        here.is_some_and(|here| here.object() == found.object())
     }
 
     /// Whether the image has read all names of a directory; and whether it has seen the directory,
@@ -181,7 +181,7 @@ impl<S: Source> Scan<'_, S> {
 /// by a write-back.
 fn is_kept(ledger: &Ledger, beneath: &Beneath, path: &Path, found: &There) -> bool {
     let is_there =
-        || beneath.identity(path).ok().flatten().is_some_and(|one| which(&one) == found.which());
+        || beneath.identity(path).ok().flatten().is_some_and(|one| one.object() == found.object());
     let has_gone = |path: &Path| matches!(ledger.entry(path), Some(Entry::Gone));
     path.ancestors().any(has_gone) || is_there()
 }

@@ -32,10 +32,9 @@ impl<S: Source> Scan<'_, S> {
     /// Whether `found` at `path` is what is expected, as far as others are concerned. Bytes that
     /// pass through a FIFO or a socket change its times, and nothing that the image has of it.
     pub(super) fn same(&self, path: &Path, expected: &HostIdentity, found: &HostIdentity) -> bool {
-        let which = |one: &HostIdentity| (one.device, one.inode);
         host::same_content(expected, found)
             || self.ledger.same(expected, found)
-            || which(expected) == which(found)
+            || expected.object() == found.object()
                 && self.beneath.found(path).is_ok_and(|one| one.as_ref().is_some_and(is_special))
     }
 
@@ -86,15 +85,14 @@ impl<S: Source> Scan<'_, S> {
         found: &HostIdentity,
         attributes: &Attributes,
     ) -> Option<Rights> {
-        let which = |one: &HostIdentity| (one.device, one.inode);
-        let put = self.ledger.here(path).filter(|here| which(&here.identity) == which(found));
+        let put = self.ledger.here(path).filter(|here| here.identity.object() == found.object());
         if let Some(rights) = put.and_then(|here| here.rights) {
             return Some(rights);
         }
         // What a program saves under a new name, and renames, has the rights that it saw there.
         [attributes.origin, self.replaced].into_iter().flatten().find_map(|origin| {
             let imported = self.source.host_identity(origin).ok()?;
-            (which(&imported) == which(found)).then(|| self.source.origin_rights(origin).ok())?
+            (imported.object() == found.object()).then(|| self.source.origin_rights(origin).ok())?
         })
     }
 
@@ -154,7 +152,7 @@ impl<S: Source> Scan<'_, S> {
     fn hosts_extended(&mut self, path: &Path, attributes: &Attributes) -> Option<Extended> {
         let held = self.beneath.hold_if_there(path).ok().flatten()?;
         let which = object_of(held.found());
-        let is_it = |one: &HostIdentity| (one.device, one.inode) == which;
+        let is_it = |one: &HostIdentity| one.object() == which;
         let put = self.ledger.here_of(path, attributes.step.inode);
         let imported = attributes.origin.and_then(|one| self.source.host_identity(one).ok());
         let known = put.is_some_and(|here| is_it(&here.identity))
@@ -196,7 +194,7 @@ impl<S: Source> Scan<'_, S> {
         if let Some(origin) = attributes.origin {
             // A refresh has found that already, and was killed before it could note all.
             let seen = self.source.host_identity(origin)?;
-            let there = (seen.device, seen.inode) == object_of(held.found());
+            let there = seen.object() == object_of(held.found());
             return Ok(there && self.is_from(origin, path)?);
         }
         // What cannot be opened is another file system that was mounted there, for example.

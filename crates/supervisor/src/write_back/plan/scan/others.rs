@@ -18,7 +18,7 @@ use husk_proto::fs::{HostIdentity, Kind};
 use husk_proto::{Errno, Inode};
 
 use crate::write_back::commit::detach;
-use crate::write_back::host::beneath::{Beneath, Object as Which, which};
+use crate::write_back::host::beneath::{Beneath, Object as Which};
 use crate::write_back::plan::{Content, Object, Plan};
 use crate::write_back::{Source, host};
 
@@ -62,7 +62,7 @@ fn changed<S: Source>(source: &mut S) -> HashSet<Which> {
         if let Some(origin) = attributes.origin.filter(|_| host::has_own_bytes(&attributes))
             && let Ok(identity) = source.host_identity(origin)
         {
-            wanted.insert(which(&identity));
+            wanted.insert(identity.object());
         }
     }
     wanted
@@ -77,7 +77,7 @@ pub fn names_of(beneath: &Beneath, top: &Path, wanted: &HashSet<Which>) -> Vec<P
         for name in beneath.names(&directory).unwrap_or_default() {
             let path = directory.join(name);
             let Ok(Some(one)) = beneath.identity(&path) else { continue };
-            if wanted.contains(&which(&one)) {
+            if wanted.contains(&one.object()) {
                 found.push(path);
             } else if Some(one.device) == device && beneath.is_directory(&path) {
                 open.push(path);
@@ -124,13 +124,14 @@ pub(super) fn find<S: Source>(
     if lost.is_empty() {
         return;
     }
-    let wanted = lost.iter().map(|(seen, _)| which(seen)).collect();
+    let wanted = lost.iter().map(|(seen, _)| seen.object()).collect();
     let all = overlays.iter().flat_map(|(_, top)| names_of(beneath, top, &wanted));
     let named = |path: PathBuf| Some((beneath.identity(&path).ok()??, path));
     let all: Vec<_> = all.filter_map(named).collect();
     for (seen, path) in lost {
-        let same =
-            |found: &HostIdentity| which(found) == which(&seen) && host::same_content(&seen, found);
+        let same = |found: &HostIdentity| {
+            found.object() == seen.object() && host::same_content(&seen, found)
+        };
         if let Some((_, found)) = all.iter().find(|(found, _)| same(found)) {
             beneath.pin(found);
             path.clone_from(found);
@@ -155,7 +156,9 @@ fn find_lost<'p, S: Source>(
             let origin = object.attributes.origin;
             let seen = origin.and_then(|origin| source.host_identity(origin).ok());
             let found = beneath.identity(path).ok().flatten();
-            if let Some(seen) = seen.filter(|seen| found.as_ref().map(which) != Some(which(seen))) {
+            if let Some(seen) =
+                seen.filter(|seen| found.as_ref().map(HostIdentity::object) != Some(seen.object()))
+            {
                 lost.push((seen, path));
             }
         }

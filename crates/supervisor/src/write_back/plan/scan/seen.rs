@@ -16,7 +16,7 @@ use std::path::Path;
 use husk_proto::fs::{HostIdentity, Origin};
 
 use crate::image::clock::born_ns;
-use crate::write_back::host::beneath::{Beneath, Glance, Object, which};
+use crate::write_back::host::beneath::{Beneath, Glance, Object};
 use crate::write_back::{PATH_BYTES_MAX, Source, host};
 
 /// What the host has at a name.
@@ -42,8 +42,8 @@ impl There {
     }
 
     /// Device and inode.
-    pub(super) fn which(&self) -> Object {
-        which(&self.glance.identity)
+    pub(super) fn object(&self) -> Object {
+        self.glance.identity.object()
     }
 
     /// A FIFO, a socket or a device.
@@ -70,7 +70,7 @@ impl Seen {
         on_host.retain(|(inode, _)| source.attributes(*inode).is_ok_and(|one| one.step.unlisted));
         let mut object = |origin| {
             let identity = source.host_identity(origin).ok()?;
-            Some(which(&identity))
+            Some(identity.object())
         };
         let unlisted = on_host.into_iter().filter_map(|(_, origin)| object(origin)).collect();
         let record = |origin: Origin| Some((object(origin)?, origin.0));
@@ -81,7 +81,7 @@ impl Seen {
 
     /// Invariant 4.
     pub(super) fn is_unlisted(&self, directory: &There) -> bool {
-        self.unlisted.contains(&directory.which())
+        self.unlisted.contains(&directory.object())
     }
 
     /// Whether what was `found` at `path` is what the image saw there; `latest`: nor has anybody
@@ -96,7 +96,7 @@ impl Seen {
         latest: bool,
         kept: impl Fn(&Path) -> bool,
     ) -> bool {
-        let (now, which) = (found.glance.identity, found.which());
+        let (now, which) = (found.glance.identity, found.object());
         let loose = found.glance.directory || found.is_special();
         let same = |seen: HostIdentity| match (latest, loose) {
             (true, _) => seen == now,

@@ -146,9 +146,9 @@ impl Ledger {
     fn settle_directory(&mut self, beneath: &Beneath, path: &Path, looked_at: &HashSet<Which>) {
         let found = path.parent().map(|parent| beneath.identity(parent));
         if let Some(Ok(Some(found))) = found
-            && !looked_at.contains(&(found.device, found.inode))
+            && !looked_at.contains(&found.object())
         {
-            self.own.insert((found.device, found.inode), found.changed_ns);
+            self.own.insert(found.object(), found.changed_ns);
         }
     }
 
@@ -165,7 +165,7 @@ impl Ledger {
     ) -> Option<(Glance, bool)> {
         let found = beneath.glance(path).ok().flatten();
         let mut found = found.filter(|found| is_object(&found.identity, &noted.identity))?;
-        let which = (found.identity.device, found.identity.inode);
+        let which = found.identity.object();
         let ours = found.symlink || are_ours(found.rights, noted.rights, shown);
         if ours {
             self.own.insert(which, found.identity.changed_ns);
@@ -196,7 +196,7 @@ fn has_all(beneath: &Beneath, path: &Path, all: u64) -> bool {
 }
 
 fn is_object(found: &HostIdentity, object: &HostIdentity) -> bool {
-    (found.device, found.inode) == (object.device, object.inode)
+    found.object() == object.object()
 }
 
 /// What was `found`, if it is as it was made; if somebody has changed it since, what was made.
