@@ -98,6 +98,11 @@ fn descriptors_in_proc_and_files_without_a_name_are_as_on_linux() {
 }
 
 #[test]
+fn descriptors_that_are_taken_from_another_process_are_as_on_linux() {
+    answered_as_a_tmpfs_does("taken", include_str!("sources/calls/taken.py"));
+}
+
+#[test]
 fn no_path_at_all_is_never_that_of_the_call_before() {
     answered_as_a_tmpfs_does("nowhere", include_str!("sources/calls/nowhere.py"));
 }
