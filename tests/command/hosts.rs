@@ -197,8 +197,8 @@ fn wrong_names_and_what_is_not_served_with_hosts_are_refused_with_a_line() {
     let work = host.scratch.fresh("work");
     for (options, told) in [
         (&["--on", "h,h"][..], "it is named twice"),
-        (&["--on=-oProxyCommand=touch made"], "it is no name of a host"),
-        (&["--on", "h,"], "it is no name of a host"),
+        (&["--on=-oProxyCommand=touch made"], "it is not the name of a host"),
+        (&["--on", "h,"], "it is not the name of a host"),
         (&["--on", "h", "--nodes", "2"], "leave out --nodes, or --on"),
         (&["--on", "h", "--read-only-outside"], "leave out --read-only-outside"),
     ] {
@@ -241,7 +241,8 @@ fn programs_that_are_not_the_same_there_run_here() {
     let outcome = host.run(&work, &["sh", "-c", "HUSK_NODE=1 /usr/bin/true </dev/null"]);
     assert!(outcome.status.success(), "{}", outcome.shown());
     assert_eq!(programs(&outcome), 0);
-    let told = "1 ran here as it has not the same program (--root home lets them run there)";
+    let told =
+        "1 ran here because it does not have the same program (--root home lets them run there)";
     assert!(outcome.stderr.contains(told), "{}", outcome.shown());
 }
 
@@ -376,7 +377,7 @@ HUSK_NODE=0 sleep 300 & for n in 1 2 3 4; do seq $n $n; done; kill $!; wait; HUS
         outcome.shown()
     );
     assert!(
-        outcome.stderr.contains("ran here as they were not compared yet"),
+        outcome.stderr.contains("ran here because they were not compared yet"),
         "{}",
         outcome.shown()
     );

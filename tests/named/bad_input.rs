@@ -319,7 +319,7 @@ fn files_that_make_no_sense_are_told_and_cleaned_up() {
     assert_eq!(images.script("ci", "echo fine"), "fine\n");
     assert_eq!(images.row("ci")["state"], "up");
     images.kill("ci");
-    assert!(images.done(&["ls"]).contains("its facts cannot be read"));
+    assert!(images.done(&["ls"]).contains("its record cannot be read"));
     images.husk(&["down", "ci"]);
     // Somebody else answers, with a region that is none.
     let place = images.place("fake");
@@ -330,11 +330,11 @@ fn files_that_make_no_sense_are_told_and_cleaned_up() {
     let told = text(&output.stdout);
     let lines: Vec<_> = told.lines().collect();
     assert!(output.status.success() && lines.len() == 5, "{}", shown(&output));
-    assert!(lines[0].contains("makes no sense"), "{told}");
+    assert!(lines[0].contains("is not valid"), "{told}");
     assert!(lines[1].contains("its memory is damaged, or not Husk's"), "{told}");
-    assert!(lines[2].contains("no descriptor could be had"), "{told}");
+    assert!(lines[2].contains("it gave no descriptor"), "{told}");
     assert!(lines[3].contains("is going down"), "{told}");
-    assert!(lines[4].contains("makes no sense"), "{told}");
+    assert!(lines[4].contains("is not valid"), "{told}");
 }
 
 #[test]

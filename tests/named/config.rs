@@ -423,8 +423,8 @@ fn what_a_value_cannot_be_is_said_plainly() {
     }
     let user = User::new("config-values");
     for (name, value, said) in [
-        ("HUSK_KERNELS", "many", "\"many\" is no number of kernels; write a whole number"),
-        ("HUSK_MEMORY", "1Q", "\"1Q\" is no size; write a size, as 512M"),
+        ("HUSK_KERNELS", "many", "\"many\" is not a number of kernels; write a whole number"),
+        ("HUSK_MEMORY", "1Q", "\"1Q\" is not a size; write a size, as 512M"),
         ("HUSK_GUARD", "maybe", "guard cannot be \"maybe\"; write HUSK_GUARD=on or HUSK_GUARD=off"),
         ("HUSK_PIN", "2", "pin cannot be \"2\"; write 1 or 0"),
     ] {

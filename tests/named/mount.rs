@@ -458,7 +458,7 @@ fn no_image_covers_what_another_one_shows() {
     shown.mount();
     let within = shown.at.join("tmp/within");
     let within = within.to_str().expect("a plain path");
-    let why = format!("it lies in {}, which shows husk:ci; name a directory", shown.at());
+    let why = format!("it is in {}, which shows husk:ci; name a directory", shown.at());
     for option in ["--overlay", "--mount"] {
         let said = shown.images.refused(&["up", "other", option, within], 125);
         assert!(said.contains(&why), "{said}");
@@ -469,7 +469,7 @@ fn no_image_covers_what_another_one_shows() {
     let said = shown.images.refused(&["umount", "ci"], 125);
     assert!(
         said.contains(&format!(
-            "that is an image; name where it is shown: husk umount {}",
+            "that is an image; name where it is mounted: husk umount {}",
             shown.at()
         )),
         "{said}"
@@ -537,14 +537,14 @@ fn mistakes_of_a_mount_have_one_line_each() {
     for (arguments, why) in [
         (["mount", "nix", at], "there is no such image"),
         (["mount", "a/b", at], "no name for one"),
-        (["mount", "ci:tmp", at], "that is no path from / on; write it as NAME:/path"),
-        (["mount", "ci:/usr", at], "it is the host's, and none of the image's"),
+        (["mount", "ci:tmp", at], "that is not an absolute path; write it as NAME:/path"),
+        (["mount", "ci:/usr", at], "it belongs to the host, not to the image"),
         (["mount", "ci:/tmp/none", at], "No such file or directory"),
         (["mount", "ci", &path("none")], "there is no such directory; make it: mkdir"),
         (["mount", "ci", &path("file")], "it is not a directory"),
         (["mount", "ci", &path("full")], "it is not empty"),
         (["mount", "ci", below], "which image ci overlays; name a directory outside of it"),
-        (["umount", "--force", at], "no image is shown there"),
+        (["umount", "--force", at], "no image is mounted there"),
     ] {
         let said = images.refused(&arguments, 125);
         assert!(said.to_lowercase().contains(&why.to_lowercase()), "{arguments:?}: {said}");
@@ -556,7 +556,7 @@ fn mistakes_of_a_mount_have_one_line_each() {
     let within = shown.at.join("tmp/within");
     fs::create_dir(&within).expect("a directory");
     let said = images.refused(&["mount", "ci", within.to_str().expect("plain")], 125);
-    assert!(said.contains("it lies in what husk:ci shows"), "{said}");
+    assert!(said.contains("it is in what husk:ci shows"), "{said}");
     let inside =
         images.husk(&["exec", "ci", "--", binary().to_str().expect("plain"), "mount", "ci", at]);
     assert_eq!(inside.status.code(), Some(125), "{}", crate::shown(&inside));

@@ -723,7 +723,7 @@ fn shown<T: Serialize>(report: &T, json: bool, text: impl FnOnce(&T) -> String) 
     };
     let printed = text.map_err(io::Error::from).and_then(|text| print(&text));
     if let Err(problem) = &printed {
-        say(&format!("cannot print the report: {}; look where the output goes", reason(problem)));
+        say(&format!("cannot print the report: {}; check where the output goes", reason(problem)));
     }
     printed.is_ok()
 }

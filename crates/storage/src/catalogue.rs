@@ -206,7 +206,7 @@ impl Catalogue {
     /// Notes what size a volume has got. A kill before leaves the old one in the entry alone, which
     /// nobody goes by.
     pub fn note_size(&self, name: &str, size_bytes: u64) -> Result<(), Problem> {
-        let what = format!("cannot note the size of volume {name}");
+        let what = format!("cannot record the size of volume {name}");
         let mut entry = self.entry(name, &what)?;
         entry.size_bytes = size_bytes;
         self.write(&entry, &what, false)
@@ -454,7 +454,7 @@ impl Entry {
 }
 
 fn unknown(what: &str) -> Problem {
-    Problem::new(what, "there is none of that name", "`husk volume ls` shows those there are")
+    Problem::new(what, "there is none of that name", "`husk volume ls` lists them")
 }
 
 fn check_name(name: &str, what: &str) -> Result<(), Problem> {

@@ -98,7 +98,7 @@ pub fn bring(way: Way, id: Option<&str>) -> Result<Vec<Report>, Failure> {
                 continue;
             }
             let what = format!("{what} {}", pending.id());
-            return Err(Failure::new(what, "it is under way", "wait for its end"));
+            return Err(Failure::new(what, "it is still running", "wait for its end"));
         }
         let (id, directories) = (pending.id().to_owned(), pending.roots());
         if let Some(root) = recover::away(&pending) {
@@ -174,9 +174,7 @@ fn note(one: &Pending) -> String {
         (false, _) => "`husk recover back` undoes it",
     };
     let roots = roots.join(", ");
-    format!(
-        "a write-back to {roots} was killed half way: some files there are old, some new; {ways}"
-    )
+    format!("a write-back to {roots} was interrupted: some files there are old, some new; {ways}")
 }
 
 fn row(one: &Pending) -> Row {

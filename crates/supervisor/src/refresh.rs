@@ -248,14 +248,14 @@ impl<'a> Look<'a> {
         // Of what a refresh that was killed has given back.
         let settled = self.ledger.returned(self.image, &[]);
         if let Err(problem) = settled {
-            self.told.failures.push(format!("no notes of what is there: {}", reason(&problem)));
+            self.told.failures.push(format!("cannot record what is there: {}", reason(&problem)));
         }
         at(&mut self);
         self.give_all_back();
         self.fit_indexes();
         if let Err(problem) = self.ledger.save_if_changed() {
             let why = reason(&problem);
-            self.told.failures.push(format!("no notes of what was taken in: {why}"));
+            self.told.failures.push(format!("cannot record what was taken in: {why}"));
         }
         self.told
     }

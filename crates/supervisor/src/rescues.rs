@@ -132,7 +132,7 @@ pub fn find(id: &str) -> Result<Rescue, Failure> {
     match found.len() {
         0 => Err(Failure::new(what(), "there is none of that name", remedy)),
         1 => Ok(found.remove(0)),
-        _ => Err(Failure::new(what(), "several begin so", remedy)),
+        _ => Err(Failure::new(what(), "several begin like that", remedy)),
     }
 }
 

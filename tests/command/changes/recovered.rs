@@ -48,7 +48,7 @@ fn a_run_killed_in_its_write_back_is_finished_or_undone_as_a_whole() {
                 return false;
             }
             let now = |what: &str| {
-                format!("half\n1\n1\n1\n1\n1\n 1500 {what}\n0\nno write-back was killed half way\n")
+                format!("half\n1\n1\n1\n1\n1\n 1500 {what}\n0\nno write-back was interrupted\n")
             };
             // Too late to undo: it says so.
             let late = way == "back" && outcome.stderr.contains("it has begun to remove");

@@ -41,8 +41,14 @@ fn what_is_no_guest_is_refused_in_one_line() {
         (&b"refused it is closed\n"[..], "it is closed"),
         (&[b'x'; 5000], "ssh has ended without a reason"),
         (&noise, "husk there ended at once"),
-        (&[&b"go\n"[..], &frame(WELCOME, 0, b"{\"processors\":")].concat(), "it talks nonsense"),
-        (&[&b"go\n"[..], &frame(WELCOME, 0, b"{\"processors\":-1}")].concat(), "it talks nonsense"),
+        (
+            &[&b"go\n"[..], &frame(WELCOME, 0, b"{\"processors\":")].concat(),
+            "its messages are not valid",
+        ),
+        (
+            &[&b"go\n"[..], &frame(WELCOME, 0, b"{\"processors\":-1}")].concat(),
+            "its messages are not valid",
+        ),
         (&[&b"go\n"[..], &[0xff, 0xff, 0xff, 0xff, WELCOME, 0, 0, 0, 0]].concat(), "at once"),
         (&[&b"go\n"[..], &frame(STATUS, 0, &[0, 0])].concat(), "husk there ended at once"),
     ] {

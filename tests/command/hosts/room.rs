@@ -63,7 +63,7 @@ fn without_the_option_nothing_runs_on_a_host_that_has_not_the_same_program() {
     let outcome = run(&host.scratch, &work, host.command(&["--on", "h"], &["bash", "-c", script]));
     assert!(outcome.status.success(), "{}", outcome.shown());
     assert_eq!(programs(&outcome), 0, "{}", outcome.shown());
-    assert!(outcome.stderr.contains("not the same program"), "{}", outcome.shown());
+    assert!(outcome.stderr.contains("does not have the same program"), "{}", outcome.shown());
 }
 
 /// Runs a script in an image with a room on `h`.

@@ -33,7 +33,7 @@ const fn option(options: &'static [&'static str], mentions: &'static [&'static s
 
 const MISTAKES: &[Mistake] = &[
     program(&["no-such-program"], 127, &["no-such-program"]),
-    program(&["make -j2"], 127, &["without quotes"]),
+    program(&["make -j2"], 127, &["leave out the quotes"]),
     program(&["./absent"], 127, &["absent"]),
     program(&["./directory"], 126, &["directory"]),
     program(&["./not-executable"], 126, &["not-executable"]),

@@ -240,7 +240,7 @@ fn who_cannot_have_a_sync_is_told_why_in_one_line() {
         }
         let second = start().wait_with_output().expect("its status");
         if !second.status.success() {
-            assert!(refusal(&second, 125).contains("another `husk sync` is at it"));
+            assert!(refusal(&second, 125).contains("another `husk sync` is running"));
             seen.0 = true;
         }
         finished(first);

@@ -217,8 +217,8 @@ fn a_command_ends_as_it_ends_and_mistakes_have_their_statuses() {
         ("./plain", 126, "permission denied"),
         ("/", 126, "permission denied"),
         ("", 127, "the name is empty"),
-        ("make -j2", 127, "without quotes"),
-        ("./absent -x", 127, "without quotes"),
+        ("make -j2", 127, "leave out the quotes"),
+        ("./absent -x", 127, "leave out the quotes"),
     ] {
         let said = crate::refusal(&of(&[program]), status);
         assert!(said.contains(why), "{program}: {said}");

@@ -262,10 +262,10 @@ fn hints_lead_to_what_helps() {
     let images = Images::new("hints");
     images.up("ci");
     let said = images.refused(&["down", "nope"], 125);
-    assert!(said.ends_with("see `husk ls` for those there are\n"), "{said}");
+    assert!(said.ends_with("`husk ls` lists your images\n"), "{said}");
     let said = images.refused(&["exec", "nope", "--", "true"], 125);
     assert!(said.ends_with("or make it: husk up nope\n"), "{said}");
     let said = images.refused(&["explain", "ci"], 125);
-    assert!(said.contains("husk explain ci PID: see `husk ps ci`"), "{said}");
+    assert!(said.contains("husk explain ci PID; `husk ps ci` lists them"), "{said}");
     images.down("ci");
 }

@@ -118,7 +118,7 @@ fn counters_are_those_of_stat_in_the_form_of_openmetrics() {
         assert!(sum(&after, name, "image=\"ci\"") > 0.0, "{name}");
     }
     for (place, why) in
-        [("0.0.0.0:9", "other hosts could reach it"), ("nowhere", "it is no address")]
+        [("0.0.0.0:9", "other hosts could reach it"), ("nowhere", "it is not an address")]
     {
         let said = images.refused(&["metrics", "ci", "--listen", place], 125);
         assert!(said.contains(why), "{said}");

@@ -77,7 +77,7 @@ impl Form {
         found.unseen.iter().for_each(|line| say(&format!("would not be written back: {line}")));
         let unprinted = |problem: io::Error| {
             let (what, why) = ("cannot print the differences", reason(&problem));
-            Failure::new(what, why, "look where the output goes").with_status(STATUS_HUSK)
+            Failure::new(what, why, "check where the output goes").with_status(STATUS_HUSK)
         };
         let text = self.text(look, found).map_err(unprinted)?;
         print_bytes(&text).map_err(unprinted)

@@ -68,7 +68,7 @@ pub fn run(options: &Options) -> ExitCode {
 fn once(image: &str) -> Result<(), Failure> {
     let report = stat::report(image)?;
     print(&text(image, &report)).map_err(|problem| {
-        let remedy = "look where the output goes";
+        let remedy = "check where the output goes";
         Failure::new("cannot print the metrics", reason(&problem), remedy)
     })
 }
@@ -151,7 +151,7 @@ fn loopback(place: &str) -> Result<SocketAddr, Failure> {
     let typed = place.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     let typed = typed.unwrap_or_else(|| place.to_owned());
     let address: SocketAddr =
-        typed.parse().map_err(|_| Failure::new(what(), "it is no address", remedy))?;
+        typed.parse().map_err(|_| Failure::new(what(), "it is not an address", remedy))?;
     match address.ip() {
         ip if ip.is_loopback() => Ok(address),
         IpAddr::V4(_) | IpAddr::V6(_) => {

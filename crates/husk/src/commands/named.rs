@@ -264,7 +264,7 @@ pub fn list(json: bool) -> ExitCode {
     let halves = husk_supervisor::recovery::halves();
     let rows = named::list(&halves);
     if rows.as_ref().is_ok_and(Vec::is_empty) && named::is_inside() {
-        say("note: this is inside an image, where others may be out of sight: list them outside");
+        say("note: inside an image other images may not be visible: list them outside");
     }
     note(halves.iter().map(|half| &*half.note));
     listed(rows, json, named::table)

@@ -64,7 +64,7 @@ fn list(id: Option<&str>, json: bool) -> ExitCode {
 
 fn table(rows: &[Row]) -> String {
     if rows.is_empty() {
-        return "no write-back was killed half way\n".into();
+        return "no write-back was interrupted\n".into();
     }
     let mut text = format!(
         "{:<8} {:<8} {:>8} {:>8} {:<12} DIRECTORY\n",
@@ -104,7 +104,7 @@ fn told(reports: &[Report], way: Way) -> String {
         )
     };
     match reports.is_empty() {
-        true => "no write-back was killed half way\n".into(),
+        true => "no write-back was interrupted\n".into(),
         false => reports.iter().map(line).collect(),
     }
 }

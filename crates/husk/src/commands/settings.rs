@@ -122,7 +122,7 @@ fn check_all(json: bool) -> Result<bool, Failure> {
 fn told(text: &str) -> Result<bool, Failure> {
     let failed = |problem: std::io::Error| {
         let why = husk_supervisor::run::request::reason(&problem);
-        Failure::new("cannot print the report", why, "look where the output goes")
+        Failure::new("cannot print the report", why, "check where the output goes")
     };
     print(text).map(|()| true).map_err(failed)
 }

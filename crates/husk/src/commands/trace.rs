@@ -107,7 +107,7 @@ fn trace(options: &Options) -> Result<u8, Failure> {
         // Nobody reads it any more: that is how a pipe to `head` ends.
         (Err(problem), None) if problem.kind() == io::ErrorKind::BrokenPipe => None,
         (Err(problem), child) => {
-            let remedy = "look where the output goes";
+            let remedy = "check where the output goes";
             let unwritten = Failure::new("cannot write the trace", reason(&problem), remedy);
             let Some(mut child) = child else { return Err(unwritten) };
             say(&unwritten.to_string());
@@ -120,7 +120,8 @@ fn trace(options: &Options) -> Result<u8, Failure> {
         }
     };
     if tracer.is_lost() {
-        let why = "another process traces it, as the output of this one was not read for long";
+        let why =
+            "another process traces it now: the output of this one was not read for a long time";
         return Err(Failure::new(what(), why, "end that one, and start again"));
     }
     Ok(status.map_or(0, status_of))
@@ -191,7 +192,7 @@ fn untraced(child: &mut Child, signals: &SignalFd) -> io::Result<ExitStatus> {
 }
 
 fn process_id(typed: &str) -> Result<u32, String> {
-    typed.parse().map_err(|_| "not a process id; `husk ps` lists those there are".to_owned())
+    typed.parse().map_err(|_| "not a process id; `husk ps` lists them".to_owned())
 }
 
 /// Runs the command in the image, as `husk exec` does.

@@ -39,7 +39,7 @@ pub fn completions(shell: Shell) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             say(&format!(
-                "cannot print the completions: {}; look where the output goes",
+                "cannot print the completions: {}; check where the output goes",
                 reason(&problem)
             ));
             ExitCode::from(STATUS_HUSK)

@@ -32,7 +32,7 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             say(&format!(
-                "cannot print the page: {}; look where the output goes",
+                "cannot print the page: {}; check where the output goes",
                 reason(&problem)
             ));
             ExitCode::from(STATUS_HUSK)

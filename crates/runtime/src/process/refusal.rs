@@ -25,11 +25,11 @@ pub fn why_not(typed: &[u8], errno: Errno) -> &'static [u8] {
         Errno::ENOENT if typed.is_empty() => b": the name is empty; name a program",
         Errno::ENOENT if blank && path => {
             b": no such file or directory; \
-              write its words without quotes around them all, or: sh -c 'COMMAND'"
+              leave out the quotes around the whole command, or write: sh -c 'COMMAND'"
         }
         Errno::ENOENT if blank => {
             b": not found in PATH; \
-              write its words without quotes around them all, or: sh -c 'COMMAND'"
+              leave out the quotes around the whole command, or write: sh -c 'COMMAND'"
         }
         Errno::ENOENT if path => b": no such file or directory; check the path",
         Errno::ENOENT => b": not found in PATH; check the name, or give its path",

@@ -157,7 +157,7 @@ fn understood(text: &str) -> Result<Found, Wrong> {
         let Some(index) = KEYS.iter().position(|key| key.name == name) else {
             let remedy = match nearest(name) {
                 Some(key) => format!("did you mean {key}?"),
-                None => "see `husk config show` for those there are".to_owned(),
+                None => "`husk config show` lists them".to_owned(),
             };
             return Err(Wrong { at, why: format!("there is no key {name}"), remedy });
         };

@@ -175,8 +175,8 @@ impl Key {
             {
                 Err(format!("an image has at most {KERNELS_MAX} kernels"))
             }
-            Some(value) if self.kind == Kind::Size => Err(format!("{value:?} is no size")),
-            Some(value) => Err(format!("{value:?} is no number of {}", self.name)),
+            Some(value) if self.kind == Kind::Size => Err(format!("{value:?} is not a size")),
+            Some(value) => Err(format!("{value:?} is not a number of {}", self.name)),
         }
     }
 

@@ -408,7 +408,7 @@ pub fn check_names_of_variables() -> Result<(), Failure> {
     let Some(name) = unknown else { return Ok(()) };
     let remedy = match nearest(&name[PREFIX.len()..]) {
         Some(key) => format!("did you mean {PREFIX}{}?", key.to_ascii_uppercase()),
-        None => "unset it; see `husk config show` for the keys there are".to_owned(),
+        None => "unset it; `husk config show` lists the keys".to_owned(),
     };
     Err(Failure::new(format!("cannot take {name}"), "there is no such variable", remedy))
 }

@@ -141,11 +141,11 @@ impl Account {
         }
         for (count, what) in [
             (*lost, "were lost with it"),
-            (self.busy, "ran here as it was busy"),
-            (self.silent, "ran here as it was silent"),
-            (self.unknown, "ran here as they were not compared yet"),
-            (self.hidden, "ran here as others may not read them"),
-            (self.different, "ran here as it has not the same program"),
+            (self.busy, "ran here because it was busy"),
+            (self.silent, "ran here because it did not answer"),
+            (self.unknown, "ran here because they were not compared yet"),
+            (self.hidden, "ran here because other users may not read them"),
+            (self.different, "ran here because it does not have the same program"),
         ] {
             if count > 0 {
                 line.push_str(&format!("; {count} {what}"));

@@ -331,7 +331,7 @@ impl Hosts {
             |why: String, remedy| Failure::new(format!("cannot remove {host}"), why, remedy);
         let at = self.all.iter().position(|place| place.host == host && place.session.is_some());
         let Some(at) = at else {
-            let why = "it is no host of the image".to_owned();
+            let why = "it is not a host of the image".to_owned();
             return Err(refuse(why, "see `husk nodes IMAGE`"));
         };
         let asked = (!force).then(|| account::ask(&self.socket(at), account::SEES, END_MAX));

@@ -68,7 +68,7 @@ pub fn settle_hosts(typed: &[String]) -> Result<Vec<String>, Failure> {
     let mut hosts: Vec<String> = Vec::new();
     for host in typed {
         if host.is_empty() || host.starts_with('-') || host.contains(['\0', '\n']) {
-            return refuse(&format!("{host:?}"), "it is no name of a host");
+            return refuse(&format!("{host:?}"), "it is not the name of a host");
         }
         if hosts.contains(host) {
             return refuse(host, "it is named twice");

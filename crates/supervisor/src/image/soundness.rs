@@ -57,7 +57,8 @@ impl Soundness {
         let findings = match self {
             Soundness::Sound => return None,
             Soundness::Senseless => {
-                let became = if dropped { "as asked" } else { "for nothing of it can be trusted" };
+                let became =
+                    if dropped { "as asked" } else { "because no part of it can be trusted" };
                 return Some(format!("the image is damaged: nothing was written back, {became}"));
             }
             Soundness::Damaged(1) => "1 finding".to_owned(),

@@ -135,7 +135,7 @@ fn is_there(path: &Path) -> Result<bool, Failure> {
     let found = match fs::symlink_metadata(path) {
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(problem) => {
-            let remedy = format!("mend it, or set {IMAGES}");
+            let remedy = format!("correct it, or set {IMAGES}");
             return Err(Failure::new(what(), reason(&problem), remedy));
         }
         Ok(found) => found,
@@ -164,7 +164,7 @@ pub fn lock(base: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = open(base, flags, Mode::empty())?;
     lock_within(&directory, LOCK_MAX).map_err(|_| {
-        let why = "another husk holds it for long (a stopped `husk up` or `husk down`?)";
+        let why = "another husk has held it for a long time (a stopped `husk up` or `husk down`?)";
         io::Error::other(why)
     })?;
     Ok(directory)
@@ -193,7 +193,7 @@ pub fn lock_mounting() -> Result<File, Failure> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let lock =
         options.custom_flags(nofollow).open(path).map_err(|problem| failed(reason(&problem)))?;
-    let others = |_| failed("another `husk mount` is at it, and does not end".to_owned());
+    let others = |_| failed("another `husk mount` is working on it and does not end".to_owned());
     lock_within(&lock, MOUNTING_MAX).map_err(others)?;
     Ok(lock)
 }

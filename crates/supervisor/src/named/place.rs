@@ -48,7 +48,7 @@ use crate::write_back::host;
 use crate::write_back::tally::Tally;
 
 /// What to do where there is no image of a name.
-pub const MISSING: &str = "see `husk ls` for those there are";
+pub const MISSING: &str = "`husk ls` lists your images";
 /// Images with one name and a number behind it.
 const NUMBERED_MAX: u32 = 64;
 /// Longest name of an image.

@@ -92,7 +92,7 @@ pub fn left(progress: &Progress, since: Duration) -> String {
     const STOPS: &str = "a second Ctrl-C stops it and keeps the image";
     let (done, total) = progress.get();
     if total == 0 {
-        return format!("it is looked up what has changed; {STOPS}");
+        return format!("looking for what has changed; {STOPS}");
     }
     let rest = total.saturating_sub(done);
     let seconds = match done {

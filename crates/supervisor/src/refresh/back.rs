@@ -97,7 +97,7 @@ impl Look<'_> {
         if !matches!(noted, Ok(Ok(()))) {
             let why = noted.ok().and_then(Result::err).map(|problem| reason(&problem));
             let why = why.unwrap_or_default();
-            return self.told.failures.push(format!("no notes of what is given back: {why}"));
+            return self.told.failures.push(format!("cannot record what is given back: {why}"));
         }
         for (back, directory) in
             backs.iter().map(|one| (one, false)).chain(gone.iter().map(|one| (one, true)))
@@ -126,7 +126,7 @@ impl Look<'_> {
             && let Err(problem) = self.ledger.returned(self.image, &dropped)
         {
             let why = reason(&problem);
-            self.told.failures.push(format!("no notes of what was given back: {why}"));
+            self.told.failures.push(format!("cannot record what was given back: {why}"));
         }
     }
 

@@ -191,7 +191,7 @@ fn written(
 fn takes(path: &Path, bytes: u64) -> Result<(), String> {
     match fs::metadata(path) {
         Err(problem) => Err(crate::run::request::reason(&problem)),
-        Ok(found) if !found.is_dir() => Err("it is no directory".to_owned()),
+        Ok(found) if !found.is_dir() => Err("it is not a directory".to_owned()),
         Ok(_) if !room::takes(path, bytes) => Err("no room, or no permission".to_owned()),
         Ok(_) => Ok(()),
     }

@@ -28,7 +28,7 @@ const HEADERS_BYTES_MAX: usize = 64 << 10;
 /// `#!` lines are cut here by Linux.
 const SCRIPT_LINE_BYTES_MAX: usize = 256;
 /// What is said of a command with a blank that is not there: it may be several words.
-const WORDS: &str = "write its words without quotes around them all, or: sh -c 'COMMAND'";
+const WORDS: &str = "leave out the quotes around the whole command, or write: sh -c 'COMMAND'";
 const ELF_HEADER_BYTES: usize = 64;
 const ELF_CLASS_64: u8 = 2;
 const ELF_MACHINE_X86_64: u16 = 62;

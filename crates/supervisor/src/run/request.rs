@@ -216,7 +216,7 @@ impl Request {
             None => Ok(hosts),
             Some((_, option)) => Err(Failure::new(
                 "cannot use other hosts",
-                format!("{option} is not served with them yet"),
+                format!("{option} does not work with them yet"),
                 format!("leave out {option}, or --on"),
             )),
         }
@@ -236,7 +236,7 @@ impl Request {
         let nodes = settle_nodes(self.nodes)?;
         let (memory_bytes, other_bytes) = shares(nodes, memory_bytes)?;
         if nodes > 1 && sealed {
-            let why = "a read-only outside is not served over nodes yet";
+            let why = "it does not work with nodes yet";
             let remedy = "leave out --read-only-outside and --overlay /, or --nodes";
             return Err(Failure::new(format!("cannot make {nodes} nodes"), why, remedy));
         }
@@ -571,7 +571,7 @@ fn real_directory(path: &Path, what: &str) -> Result<PathBuf, Failure> {
     }
     if let Some(one) = standing_over(&real) {
         // Who answers there may have to wait for us.
-        let why = format!("it lies in {}, which shows {}", one.directory.display(), one.source);
+        let why = format!("it is in {}, which shows {}", one.directory.display(), one.source);
         return Err(Failure::new(what, why, "name a directory of the host's own"));
     }
     Ok(real)

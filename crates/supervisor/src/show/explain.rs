@@ -140,11 +140,11 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
         Failure::new(format!("cannot explain process {pid}"), why, remedy)
     };
     let number = pid.parse::<u32>().ok().filter(|&number| number > 0);
-    let listed = "see `husk ps NAME` for those there are";
+    let listed = "`husk ps NAME` lists them";
     let number = number.ok_or_else(|| {
         // The one word may be the name of an image.
         let is_name = name.is_none() && Name::parse(OsStr::new(pid)).is_ok();
-        let remedy = format!("husk explain {pid} PID: see `husk ps {pid}` for those there are");
+        let remedy = format!("husk explain {pid} PID; `husk ps {pid}` lists them");
         let remedy = if is_name { remedy.as_str() } else { listed };
         refuse("that is not a process id", remedy)
     })?;
@@ -349,7 +349,10 @@ impl Report {
         let kernel = self.kernel.map_or("none yet".to_owned(), |kernel| kernel.to_string());
         match &self.placed {
             None => {
-                let _ = writeln!(text, "kernel   {kernel}: that of the seat it took; cores: Linux");
+                let _ = writeln!(
+                    text,
+                    "kernel   {kernel}: that of the slot it took; Linux chooses the core"
+                );
             }
             Some(placed) => placed.write(&mut text, &kernel),
         }

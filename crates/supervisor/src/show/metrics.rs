@@ -47,9 +47,9 @@ fn escaped(text: &str) -> String {
 /// Counters beside operations, in the order of `Done::others`.
 const COUNTERS: [(&str, &str); 4] = [
     ("husk_transactions", "Transactions that have changed something."),
-    ("husk_waits", "Tokens and locks that were not there for the taking."),
-    ("husk_rollbacks", "Transactions undone, to be tried again or because they failed."),
-    ("husk_recovered", "Journals of dead threads that were settled."),
+    ("husk_waits", "Tokens and locks that were not free at once."),
+    ("husk_rollbacks", "Transactions undone: they failed, or had to start again."),
+    ("husk_recovered", "Journals of killed threads that were completed or undone."),
 ];
 
 /// `report` on the image called `image`.
@@ -88,8 +88,8 @@ pub fn text(image: &str, report: &Report) -> String {
 
 fn holdings(out: &mut Writer<'_>, report: &Report) {
     let holds = &report.holds;
-    out.gauge("husk_memory_limit_bytes", "Most the image may hold.", holds.memory_bytes);
-    let taken = "What it takes of the host's memory now, its state included.";
+    out.gauge("husk_memory_limit_bytes", "Memory limit of the image.", holds.memory_bytes);
+    let taken = "Memory of the host in use, including the image's own tables.";
     out.gauge("husk_memory_taken_bytes", taken, holds.memory_taken_bytes);
     out.gauge("husk_blocks", "Blocks of 4 KiB for files.", holds.blocks);
     out.gauge("husk_blocks_free", "Of these, free.", holds.blocks_free);

@@ -260,7 +260,7 @@ impl Watcher {
         let mut is_ours = false;
         self.visit.direct.each_pid(&mut |one| is_ours |= one == pid);
         if !is_ours && !self.elsewhere().contains_key(&pid) {
-            return Err("it is no process of the image".to_owned());
+            return Err("it is not a process of the image".to_owned());
         }
         pidfd_send_signal(held, signal).map_err(|problem| reason(&problem.into()))
     }

@@ -262,7 +262,7 @@ pub(crate) fn path_of_origin<S: Source>(source: &mut S, origin: Origin) -> Resul
 
 /// What there is to tell of notes that cannot be kept.
 fn unsaid(noted: io::Result<()>) -> Vec<String> {
-    let line = |problem| format!("no notes of what is written: {}", reason(&problem));
+    let line = |problem| format!("cannot record what is written: {}", reason(&problem));
     noted.err().map(line).into_iter().collect()
 }
 

@@ -480,7 +480,7 @@ fn notes_that_cannot_be_kept_are_told() {
     scene.write("new", b"new");
     fs::create_dir(scene.scratch.path().join("written")).unwrap();
     let outcome = scene.write_back();
-    let told = outcome.failures.iter().filter(|line| line.starts_with("no notes of what is"));
+    let told = outcome.failures.iter().filter(|line| line.starts_with("cannot record what is"));
     assert!(told.count() >= 1, "{outcome:?}");
     assert_eq!(scene.host("new"), "new", "it is written nevertheless");
 }

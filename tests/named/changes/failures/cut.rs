@@ -225,7 +225,7 @@ fn a_recover_that_is_killed_is_ended_by_the_next_one() {
         }
         let nothing = recover(&images, &[]);
         let told = text(&nothing.stdout);
-        assert!(told.contains("no write-back was killed half way"), "{share}: {}", shown(&nothing));
+        assert!(told.contains("no write-back was interrupted"), "{share}: {}", shown(&nothing));
         let all: Vec<_> = (0..FILES)
             .map(|n| fs::read_to_string(images.work.join(n.to_string())).expect("a file"))
             .collect();

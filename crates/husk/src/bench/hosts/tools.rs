@@ -303,7 +303,8 @@ fn programs(said: &str) -> u64 {
 mod tests {
     #[test]
     fn closing_lines_are_added_up_and_others_are_not() {
-        let said = "husk: h1: 7 programs ran there, 9 round trips, 4 KiB; 3 ran here as it was busy
+        let said =
+            "husk: h1: 7 programs ran there, 9 round trips, 4 KiB; 3 ran here because it was busy
 husk: h2: 12 programs ran there, 9 round trips, 4 KiB
 husk: h3 is lost: programs that ran there end as killed, and all others run here
 make: 9 programs ran there";

@@ -56,7 +56,7 @@ pub fn at_a_glance(words: impl Iterator<Item = OsString>) -> Option<u8> {
 }
 
 fn stand(words: &[OsString]) -> Result<u8, &'static str> {
-    let unsound = "its words make no sense";
+    let unsound = "its message is not valid";
     let [_, umask, here, program, arguments @ ..] = words else { return Err(unsound) };
     debug_assert_eq!(words.len() - arguments.len(), WORDS);
     let umask = umask.to_str().and_then(|text| text.parse().ok()).ok_or(unsound)?;

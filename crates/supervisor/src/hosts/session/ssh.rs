@@ -165,7 +165,7 @@ fn agree(
     note: &dyn Fn(String),
 ) -> Result<(), Option<Failure>> {
     let refused = |why: &str| {
-        let (what, remedy) = (format!("cannot use {host}"), "make that right, or leave it out");
+        let (what, remedy) = (format!("cannot use {host}"), "correct that, or leave it out");
         Some(Failure::new(what, why, remedy))
     };
     loop {

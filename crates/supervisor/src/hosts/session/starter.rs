@@ -255,12 +255,11 @@ fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
         None => take(&mut link.from),
     });
     let welcome: Welcome = match said {
-        Ok(Some(Frame { kind: Kind::Welcome, payload, .. })) => {
-            serde_json::from_slice(&payload).map_err(|_| failed("it talks nonsense".to_owned()))?
-        }
+        Ok(Some(Frame { kind: Kind::Welcome, payload, .. })) => serde_json::from_slice(&payload)
+            .map_err(|_| failed("its messages are not valid".to_owned()))?,
         Ok(Some(Frame { kind: Kind::Refused, payload, .. })) => {
             let why = String::from_utf8_lossy(&payload).into_owned();
-            let remedy = "make that right, or leave it out";
+            let remedy = "correct that, or leave it out";
             return Err(Failure::new(format!("cannot use {host}"), why, remedy));
         }
         _ => return Err(failed("husk there ended at once".to_owned())),

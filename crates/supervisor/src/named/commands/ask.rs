@@ -142,7 +142,7 @@ pub fn table(rows: &[Row]) -> String {
         };
         let _ = write!(text, "{:<16} {:<5}", row.name, state);
         let _ = match &row.facts {
-            None => writeln!(text, " {:>9} {:>8} {:>9} its facts cannot be read", "-", "-", "-"),
+            None => writeln!(text, " {:>9} {:>8} {:>9} its record cannot be read", "-", "-", "-"),
             Some(facts) => {
                 let processes = match row.state {
                     State::Up => facts.processes.to_string(),
@@ -299,7 +299,7 @@ fn end(
         Err(problem) if gone.contains(&problem.kind()) => return None,
         Err(problem) => Err(unanswered(place, what, &problem)),
         Ok(_) => {
-            let why = "its supervisor's answer makes no sense";
+            let why = "its supervisor's answer is not valid";
             Err(Failure::new(what, why, "see `husk ls`"))
         }
     })
@@ -316,7 +316,7 @@ pub fn region(name: &OsStr) -> Result<(u32, File), Failure> {
         // It was sent; the host had no room for it here.
         (Answer::Region { .. }, _) => Err(Failure::new(
             format!("cannot reach image {name}"),
-            "no descriptor could be had",
+            "it gave no descriptor",
             "raise the limit: ulimit -n 1024",
         )),
         _ => Err(senseless(&name)),
@@ -361,6 +361,6 @@ pub fn asked_within(
 }
 
 fn senseless(name: &Name) -> Failure {
-    let why = "its supervisor's answer makes no sense";
+    let why = "its supervisor's answer is not valid";
     Failure::new(format!("cannot reach image {name}"), why, "take it down")
 }

@@ -72,8 +72,8 @@ pub fn enter(
 /// A command that is entered runs here, whatever runs on other hosts.
 fn not_on_host(name: &Name, node: u32) -> Failure {
     let what = format!("cannot enter node {node} of image {name}");
-    let why = "what runs on other hosts is started by a program of the image";
-    let remedy = format!("say HUSK_NODE={node} in a shell: husk exec {name} -- sh -c COMMAND");
+    let why = "programs on other hosts are started by programs of the image";
+    let remedy = format!("set HUSK_NODE={node} in a shell: husk exec {name} -- sh -c COMMAND");
     Failure::new(what, why, remedy)
 }
 
@@ -131,11 +131,11 @@ fn join(
     let (process, guard, trap_only) = match told {
         Answer::Joined { process, guard, trap_only, .. } => (process, guard, trap_only),
         Answer::Refused(failure) => return Err(failure),
-        _ => return Err(refuse("its supervisor's answer makes no sense", "take it down")),
+        _ => return Err(refuse("its supervisor's answer is not valid", "take it down")),
     };
     let mut descriptors = descriptors.into_iter();
     let (Some(region), Some(loader)) = (descriptors.next(), descriptors.next()) else {
-        return Err(refuse("no descriptor could be had", "raise the limit: ulimit -n 1024"));
+        return Err(refuse("it gave no descriptor", "raise the limit: ulimit -n 1024"));
     };
     let region = File::from(region);
     layout(&region).map_err(|why| refuse(&why, "take it down"))?;
@@ -155,7 +155,7 @@ pub fn unanswered(place: &Place, what: String, problem: &std::io::Error) -> Fail
             Failure::new(what, why, remedy)
         }
         std::io::ErrorKind::InvalidData => {
-            Failure::new(what, "its supervisor's answer makes no sense", "see `husk ls`")
+            Failure::new(what, "its supervisor's answer is not valid", "see `husk ls`")
         }
         std::io::ErrorKind::UnexpectedEof
         | std::io::ErrorKind::ConnectionReset

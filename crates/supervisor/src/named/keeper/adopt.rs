@@ -93,7 +93,8 @@ fn take(name: &Name, runtime: &[u8]) -> Result<Option<Keeper>, Failure> {
         Adopted::Supervised => return Ok(None),
         Adopted::Gone => return Err(gone()),
     };
-    let status = held.place.facts().ok_or_else(|| failed("its facts cannot be read".to_owned()))?;
+    let status =
+        held.place.facts().ok_or_else(|| failed("its record cannot be read".to_owned()))?;
     let known = status.region.ok_or_else(gone)?;
     let region = find((known.device, known.inode)).ok_or_else(gone)?;
     let loader = loader(runtime)?;

@@ -92,7 +92,7 @@ impl Wish {
         let plain = |part| matches!(part, std::path::Component::ParentDir);
         if !root.is_absolute() || root.components().any(plain) {
             let what = format!("cannot show {} of image {name}", root.display());
-            let why = "that is no path from / on";
+            let why = "that is not an absolute path";
             return Err(Failure::new(what, why, "write it as NAME:/path"));
         }
         Ok(Wish { name, root: root.components().collect() })
@@ -115,7 +115,7 @@ impl Wish {
         }
         let what = format!("cannot show {} of image {}", self.root.display(), self.name);
         let remedy = format!("name a path in one of its trees: {}", trees.join(" "));
-        Err(Failure::new(what, "it is the host's, and none of the image's", remedy))
+        Err(Failure::new(what, "it belongs to the host, not to the image", remedy))
     }
 }
 
@@ -159,7 +159,7 @@ pub fn umount(typed: &Path, force: bool) -> Result<(), Failure> {
     let refuse = |why: &str, remedy: &str| {
         Failure::new(format!("cannot end the mount at {shown}"), why, remedy)
     };
-    let none = "no image is shown there";
+    let none = "no image is mounted there";
     let remedy = "see /proc/self/mounts";
     let named = Name::parse(typed.as_os_str()).and_then(|name| Place::find(&name)).ok();
     let directory = match point::real(typed) {
@@ -176,7 +176,7 @@ pub fn umount(typed: &Path, force: bool) -> Result<(), Failure> {
     let told = told_of(&standing);
     host::detach(&directory, force).map_err(|problem| match Errno::from_io_error(&problem) {
         Some(Errno::BUSY) => refuse("it is in use", "leave it, close its files, or add --force"),
-        _ => refuse(&reason(&problem), "end it as who made it"),
+        _ => refuse(&reason(&problem), "end it as the user who made it"),
     })?;
     if let Some((place, record)) = told {
         if force {
@@ -195,8 +195,8 @@ fn where_shown(place: &Place) -> String {
     let shown: Vec<String> =
         place.mounts().iter().map(|one| Path::new(&one.directory).display().to_string()).collect();
     match shown.is_empty() {
-        true => format!("it is shown nowhere; to end it: husk down {}", place.name),
-        false => format!("name where it is shown: husk umount {}", shown.join(" ")),
+        true => format!("it is not mounted; to end the image: husk down {}", place.name),
+        false => format!("name where it is mounted: husk umount {}", shown.join(" ")),
     }
 }
 

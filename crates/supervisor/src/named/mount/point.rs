@@ -190,15 +190,15 @@ pub fn settle(name: &str, typed: &Path) -> Result<Point, Failure> {
     let elsewhere = "name a directory outside of it".to_owned();
     let point = Point::open(&directory).map_err(unreadable)?;
     if let Some(one) = standing_over(&directory) {
-        return Err(refuse(format!("it lies in what {} shows", one.source), elsewhere));
+        return Err(refuse(format!("it is in what {} shows", one.source), elsewhere));
     }
     if let Some((image, overlay)) = overlay_over(&directory) {
-        let why = format!("it lies in {overlay}, which image {image} overlays");
+        let why = format!("it is in {overlay}, which image {image} overlays");
         return Err(refuse(why, elsewhere));
     }
     let mut entries = fs::read_dir(by_descriptor(&point.directory)).map_err(unreadable)?;
     if entries.next().is_some() {
-        let why = "it is not empty: what it holds would be out of sight".to_owned();
+        let why = "it is not empty: its contents would be hidden".to_owned();
         return Err(refuse(why, "name an empty directory".to_owned()));
     }
     Ok(point)

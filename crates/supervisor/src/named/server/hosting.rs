@@ -149,9 +149,9 @@ impl Hosting {
 fn may_have(work: &Work, status: &Status) -> Result<(), Failure> {
     let in_the_way = [
         (status.part_of.is_some(), "a node of another image has none"),
-        (status.nodes > 1, "--nodes is not served with them yet"),
-        (status.read_only_outside, "--read-only-outside is not served with them yet"),
-        (!work.image.volumes.is_empty(), "--volume is not served with them yet"),
+        (status.nodes > 1, "--nodes does not work with them yet"),
+        (status.read_only_outside, "--read-only-outside does not work with them yet"),
+        (!work.image.volumes.is_empty(), "--volume does not work with them yet"),
     ];
     match in_the_way.iter().find(|(is, _)| *is) {
         None => Ok(()),

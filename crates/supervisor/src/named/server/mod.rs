@@ -260,7 +260,10 @@ impl Server {
             return;
         }
         let why = match self.be_found(kept) {
-            Ok(()) => "what others find the image by was removed: it is there again".to_owned(),
+            Ok(()) => {
+                "the link by which others find the image was removed, and has been made again"
+                    .to_owned()
+            }
             Err(problem) => format!("others cannot find the image: {}", reason(&problem)),
         };
         if self.unfound.as_ref() != Some(&why) {
@@ -281,7 +284,7 @@ impl Server {
         let written = write_facts(&self.held, &self.made.status);
         let left = written.and_then(|()| kept.update(&self.made, self.held.lock.as_fd()));
         if let Err(problem) = left {
-            say(&format!("cannot note its other hosts: {}", reason(&problem)));
+            say(&format!("cannot record its other hosts: {}", reason(&problem)));
         }
     }
 
@@ -445,7 +448,7 @@ impl Server {
             let why = "it has no overlay: there is nothing to write back";
             Err((asker, refuse(why, "make one with --overlay")))
         } else if self.syncing.is_some() {
-            Err((asker, refuse("another `husk sync` is at it", "try again when that has ended")))
+            Err((asker, refuse("another `husk sync` is running", "try again when that has ended")))
         } else {
             let number = self.made.status.number;
             let started_ns = self.made.work.image.started_ns;
@@ -543,7 +546,7 @@ impl Server {
             return Over::Stays;
         }
         if let Err(problem) = self.held.place.begin_end(end.discard) {
-            say(&format!("cannot note that the image ends: {}", reason(&problem)));
+            say(&format!("cannot record that the image ends: {}", reason(&problem)));
         }
         self.held.place.stop_listening();
         self.talks.clear();
@@ -591,7 +594,7 @@ impl Server {
         let tally = tally + Tally::of(&ended.outcome, &progress);
         let ended = Ended { lines, complete: ended.complete, tally };
         if let Err(problem) = self.held.place.complete_end(&ended) {
-            say(&format!("cannot note that the image has ended: {}", reason(&problem)));
+            say(&format!("cannot record that the image has ended: {}", reason(&problem)));
         }
         self.part(ended, end.asker.as_ref());
         Over::Ended(end.asker)
@@ -732,7 +735,7 @@ impl Talk {
             return Ok(ask);
         }
         let what = "cannot answer";
-        let senseless = |_| Failure::new(what, "the request makes no sense", "report it");
+        let senseless = |_| Failure::new(what, "the request is not valid", "report it");
         let letter: Letter = serde_json::from_slice(&self.letter).map_err(senseless)?;
         let ask = serde_json::from_value(letter.ask);
         // An image of another version can be looked at and ended by whoever can ask for it.

@@ -676,7 +676,7 @@ fn carry_out_unlocked<S: Source>(
 
 fn end(manifest: Option<Manifest>, outcome: &mut Outcome) {
     if let Some(Err(problem)) = manifest.map(Manifest::end) {
-        let line = format!("what was noted cannot be removed: {}", super::reason(&problem));
+        let line = format!("the record of it cannot be removed: {}", super::reason(&problem));
         outcome.failures.push(line);
     }
 }
@@ -736,5 +736,5 @@ fn untouched(
 }
 
 fn no_notes(problem: &io::Error) -> String {
-    format!("no notes of what is written: {}", super::reason(problem))
+    format!("cannot record what is written: {}", super::reason(problem))
 }

@@ -708,7 +708,7 @@ impl<'a> Recovery<'a> {
         match note(self.pending) {
             Ok(()) => remove(self),
             Err(problem) => {
-                let line = "what is not needed any more is kept: it cannot be noted";
+                let line = "what is not needed any more is kept: that cannot be recorded";
                 self.told.lines.push(format!("{line}: {}", reason(&problem)));
             }
         }
