@@ -142,8 +142,13 @@ pub fn balance(wanted: &Wanted) -> Result<(), Problem> {
             return Err(lock::unusable(&why));
         }
     };
-    let doors = named.as_ref().into_iter().chain([&door]).collect::<Vec<_>>();
-    balancer.go_on(&doors, ends.as_ref());
+    let doors: Vec<_> = named.into_iter().chain([door]).collect();
+    if let Some(mut client) = balancer.go_on(&doors, ends.as_ref()) {
+        // Another may be attached as soon as this one has answered: nothing of it is left then.
+        drop(doors);
+        // The client may have gone.
+        let _ = client.write_all(DONE.as_bytes());
+    }
     Ok(())
 }
 
@@ -239,8 +244,9 @@ impl Balancer {
         Ok(balancer)
     }
 
-    /// Ticks and answers until `detach`, a signal, or the end of the last listening socket.
-    fn go_on(&mut self, doors: &[&UnixListener], ends: Option<&SignalFd>) {
+    /// Ticks and answers until `detach`, a signal, or the end of the last listening socket. The
+    /// client that is to hear of the end, if one has asked for it.
+    fn go_on(&mut self, doors: &[UnixListener], ends: Option<&SignalFd>) -> Option<UnixStream> {
         loop {
             let rest_us = self.tick_at_us.saturating_sub(now_us());
             let limit = Timespec { tv_sec: 0, tv_nsec: (rest_us * 1000) as i64 };
@@ -254,16 +260,17 @@ impl Balancer {
                 // Where Linux refuses, nothing more can be done here.
                 let _ = self.undo();
                 self.leave();
-                return;
+                return None;
             }
             let streams = doors.iter().filter(|_| is_asked).filter_map(|door| door.accept().ok());
             // The file has its rights; a name has none.
-            if streams.filter(|(one, _)| is_trusted(one)).any(|(one, _)| self.answer(one)) {
-                return;
+            let mut trusted = streams.filter(|(one, _)| is_trusted(one));
+            if let Some(client) = trusted.find_map(|(one, _)| self.answer(one)) {
+                return Some(client);
             }
             if now_us() >= self.tick_at_us && !self.tick() {
                 self.leave();
-                return;
+                return None;
             }
         }
     }
@@ -273,28 +280,27 @@ impl Balancer {
         lock::leave(&self.place);
     }
 
-    /// Answers one request; whether that was the end.
-    fn answer(&mut self, mut stream: UnixStream) -> bool {
+    /// Answers one request. If that was the end, the client still waits for its answer.
+    fn answer(&mut self, mut stream: UnixStream) -> Option<UnixStream> {
         let mut request = [0];
         let asked = stream
             .set_nonblocking(false)
             .and_then(|()| stream.set_read_timeout(Some(REQUEST_WITHIN)))
             .and_then(|()| stream.read_exact(&mut request));
-        let (text, over) = match (asked, request[0]) {
-            (Ok(()), LOOK) => (serde_json::to_string(&self.seen()).unwrap_or_default(), false),
+        let text = match (asked, request[0]) {
+            (Ok(()), LOOK) => serde_json::to_string(&self.seen()).unwrap_or_default(),
             (Ok(()), DETACH) => match self.undo() {
                 Ok(()) => {
-                    // Another may be attached as soon as this one has answered.
                     self.leave();
-                    (DONE.to_owned(), true)
+                    return Some(stream);
                 }
-                Err(problem) => (format!("{}: {}", problem.what, problem.why), false),
+                Err(problem) => format!("{}: {}", problem.what, problem.why),
             },
-            _ => return false,
+            _ => return None,
         };
         // The client may have gone.
         let _ = stream.write_all(text.as_bytes());
-        over
+        None
     }
 
     /// Linux chooses again.
