@@ -5,9 +5,10 @@ use std::fs;
 use std::time::Duration;
 
 use husk_tests::husk::husk;
-use husk_tests::{Case, Length, Run, Scratch, against_native};
+use husk_tests::{Case, Length, Run, Scratch, against_native, process};
 
-use crate::nodes::{children, until};
+use crate::node_deaths::kill_node;
+use crate::nodes::{children, images, listed, nodes, until};
 use crate::run;
 
 /// How long anything here may take to be seen.
@@ -275,4 +276,50 @@ for remove in ("os.unlink(name)", "write('new', ''); os.rename('new', name); os.
     let expected = format!("b'up'\nTrue\n{}", "900\nTrue\nTrue\n".repeat(4));
     assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{}", outcome.shown());
     assert!(outcome.stderr.contains("husk: fsck: clean"), "{}", outcome.shown());
+}
+
+/// Reads files on node 1, and removes them here once it is told to.
+const READ_AND_REMOVED: &str = r#"
+free() { stat -f -c %d .; }
+before=$(free); mkfifo "$0/go"; exec 4<>"$0/go"
+for n in 1 2 3 4 5 6 7 8; do head -c 9000 /dev/zero > file$n; done
+HUSK_NODE=1 cat file? | wc -c
+echo ready; read -r line <&4
+rm file?; end=$((SECONDS + 50))
+until [ $(free) = $before ] || [ $SECONDS -gt $end ]; do sleep 0.01; done
+[ $(free) = $before ] && echo gone"#;
+
+/// Whoever is killed: what a node kept open, or its death, is not forgotten.
+#[test]
+fn files_that_another_node_has_closed_go_whoever_is_killed() {
+    if against_native() {
+        return;
+    }
+    for dies in ["the agent", "the node's supervisor", "the node"] {
+        let scratch = Scratch::new("nodes-lease-deaths");
+        let (work, told) = (scratch.fresh("work"), scratch.fresh("told"));
+        let go = told.join("go");
+        let path = told.to_str().expect("a plain path");
+        let argv = ["bash", "-c", READ_AND_REMOVED, path];
+        let mut command = husk(&["--nodes", "2"], &argv);
+        command.env("HUSK_IMAGES", images(&scratch));
+        let running = Run::start(command, &work, scratch.path());
+        until("the files are read", || running.stdout().ends_with(b"ready\n").then_some(()));
+        match dies {
+            "the agent" => children(running.pid(), "husk: home").into_iter().for_each(|agent| {
+                process::kill(agent);
+            }),
+            "the node" => kill_node(&scratch, &running),
+            _ => {
+                let image = nodes(&scratch, &running)[1]["image"].clone();
+                let row = listed(&scratch, &image).expect("node 1 is listed");
+                process::kill(row["pid"].as_i64().expect("a number") as i32);
+            }
+        }
+        fs::write(&go, "\n").expect("it is read");
+        let outcome = running.wait(PATIENCE).expect("it ends");
+        let seen = String::from_utf8_lossy(&outcome.stdout);
+        assert_eq!(seen, "72000\nready\ngone\n", "{dies}: {}", outcome.shown());
+        assert!(outcome.stderr.contains("husk: fsck: clean"), "{dies}: {}", outcome.shown());
+    }
 }
