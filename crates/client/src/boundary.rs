@@ -81,10 +81,11 @@ impl After {
     }
 
     /// First and last of the reasons that [`is_of_pipe`](After::is_of_pipe) knows.
-    pub const OF_PIPE: [u32; 2] = [crate::reason::PIPE_READ, crate::reason::PIPE_WRITE];
+    pub const OF_PIPE: [u32; 2] = [crate::reason::PIPE_READ, crate::reason::READ_SLEPT];
 
-    /// Whether a call with such a reason moves bytes of a pipe, and has moved none at the host if
-    /// that ends with `EINTR`: it can start again then.
+    /// Whether a call with such a reason moves bytes of a pipe, or waits for them by a bell, and
+    /// has moved none at the host if that ends with `EINTR`: it can start again then. It has to
+    /// behind a handler, which may have taken what the bell had rung for.
     pub const fn is_of_pipe(reason: u32) -> bool {
         let [first, last] = After::OF_PIPE;
         first <= reason && reason <= last

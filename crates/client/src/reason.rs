@@ -57,11 +57,13 @@ pub(crate) const BELOW_CLOSE_ON_EXEC: u32 = 23;
 pub(crate) const PIPE_READ: u32 = 24;
 /// A counted write.
 pub(crate) const PIPE_WRITE: u32 = 25;
-/// The result is a FIFO's descriptor; arguments 4 and 5 name the inode, which is pinned.
-pub(crate) const FIFO: u32 = 26;
+/// A poll of sockets with rings, woken by a bell (argument 0: the list for the host, the bell last;
+/// 4: the program's list; 5: waits that have begun again).
+pub(crate) const POLLED: u32 = 26;
+/// A read of a socket with a ring, woken by a bell (argument 0: the list for the host, 4: the
+/// socket's number, 5: the place of the bell, and the lane).
+pub(crate) const READ_SLEPT: u32 = 27;
 
-/// A message with stand-ins (`Client::carried`).
-pub(crate) const CARRIED: u32 = 27;
 /// A poll of pipes that are counted as reads in flight; their names fill the arguments.
 pub(crate) const WATCHING: u32 = 28;
 /// The result is an epoll set.
@@ -83,12 +85,10 @@ pub(crate) const MEMBERS_WAITED: u32 = 33;
 pub(crate) const TCP_CONNECTED: u32 = 34;
 /// The result is an eventfd (argument 2: its count, 3: its flags).
 pub(crate) const EVENTFD: u32 = 35;
-/// A poll of sockets with rings, woken by a bell (argument 0: the list for the host, the bell last;
-/// 4: the program's list; 5: waits that have begun again).
-pub(crate) const POLLED: u32 = 36;
-/// A read of a socket with a ring, woken by a bell (argument 0: the list for the host, 4: the
-/// socket's number, 5: the place of the bell, and the lane).
-pub(crate) const READ_SLEPT: u32 = 37;
+/// The result is a FIFO's descriptor; arguments 4 and 5 name the inode, which is pinned.
+pub(crate) const FIFO: u32 = 36;
+/// A message with stand-ins (`Client::carried`).
+pub(crate) const CARRIED: u32 = 37;
 
 /// The reason for a call whose result is a descriptor.
 pub(crate) const fn opened(close_on_exec: bool) -> u32 {

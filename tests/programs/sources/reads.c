@@ -198,6 +198,53 @@ static void floods(void)
     }
 }
 
+/* A reader on the same core, where nobody else runs beside both: it answers first, sleeps for a
+   while, then takes all there is. */
+static pid_t sleeps_first(int pair[2], int ms)
+{
+    enum { TURNS = 20000 };
+    static char room[1 << 18];
+    warm(pair);
+    pid_t child = fork();
+    must("fork", child >= 0);
+    if (child > 0) {
+        close(pair[1]);
+        talk(pair[0], TURNS);
+        return child;
+    }
+    close(pair[0]);
+    for (int i = 0; i < TURNS; i++) put(pair[1], got(pair[1], 0) + 1);
+    usleep(ms * 1000);
+    long all = 0;
+    for (ssize_t length; (length = read(pair[1], room, sizeof room)) > 0;) all += length;
+    say("taken", all);
+    _exit(0);
+}
+
+/* Blocks that leave less room than they need, and more than a little; and some that are larger
+   than all that one call has patience for. */
+static void blocks(void)
+{
+    enum { ALL = 1500000, LARGE = 8 << 20 };
+    static const int sizes[] = { 9000, 17000, 22000, 28000, 40000, LARGE };
+    static char block[LARGE];
+    struct sched_param first = { 5 };
+    on_one_core();
+    sched_setscheduler(0, SCHED_FIFO, &first);
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+        int pair[2], size = sizes[i / 2];
+        pid_t child = sleeps_first(pair, i % 2 * 50);
+        for (long at = 0, turn = 0; at == 0 || at + size <= ALL; at += size, turn++) {
+            struct iovec two[2] = { { block, 10 }, { block + 10, size - 10 } };
+            ssize_t put = turn % 2 ? writev(pair[0], two, 2) : write(pair[0], block, size);
+            if (put != size) say("short", put);
+        }
+        say("blocks", size);
+        close(pair[0]);
+        ended(child);
+    }
+}
+
 /* Reads of all there is to come, and looks that take nothing. */
 static void wholes(void)
 {
@@ -439,6 +486,41 @@ static void reads(int signal)
     rung++;
 }
 
+static void speaks(int signal)
+{
+    (void)signal;
+    put(elsewhere[0], rung);
+    must("elsewhere", got(elsewhere[0], 0) == rung + 1);
+    rung++;
+}
+
+/* A handler that runs just before a read sleeps, and sleeps in one itself, meanwhile or after. */
+static void asides(void)
+{
+    enum { TURNS = 10000, FIRST_US = 20, MORE_US = 230 };
+    int pair[2];
+    warm(pair);
+    pid_t first = answers(pair, 1);
+    warm(elsewhere);
+    pid_t second = answers(elsewhere, 1);
+    talk(pair[0], SLEEPS);
+    talk(elsewhere[0], SLEEPS);
+    struct sigaction action = { .sa_handler = speaks, .sa_flags = SA_RESTART };
+    sigaction(SIGALRM, &action, NULL);
+    for (int i = 0; i < TURNS; i++) {
+        struct itimerval once = { { 0, 0 }, { 0, FIRST_US + i % MORE_US } };
+        setitimer(ITIMER_REAL, &once, NULL);
+        put(pair[0], i);
+        must("answer", got(pair[0], i) == i + 1);
+    }
+    setitimer(ITIMER_REAL, &(struct itimerval) { 0 }, NULL);
+    say("asides", rung > 0);
+    close(elsewhere[0]);
+    ended(second);
+    close(pair[0]);
+    ended(first);
+}
+
 static void jumps(void)
 {
     int pair[2], value;
@@ -516,7 +598,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*part)(void); } parts[] = {
         { "turns", turns }, { "beside", beside }, { "floods", floods }, { "wholes", wholes },
-        { "signals", signals }, { "limits", limits },
+        { "blocks", blocks }, { "signals", signals }, { "limits", limits }, { "asides", asides },
         { "ends", ends }, { "readers", readers }, { "kills", kills }, { "heirs", heirs },
         { "jumps", jumps }, { "stops", stops }, { "strangers", strangers },
     };

@@ -57,8 +57,11 @@ const GONE: u16 = (POLLERR | POLLHUP) as u16;
 const NOTIFICATIONS: usize = 0o200;
 /// What one `iovec` takes.
 const IOVEC_BYTES: usize = 16;
-/// Most bytes of one write that waits for room in a ring, so that a signal is seen soon.
+/// Most bytes of one write that waits for room in a ring, so that a signal is seen soon: what is
+/// left is the host's.
 const BURST_BYTES: usize = 1 << 20;
+/// Room for which it is worth to go on.
+const STEP_BYTES: usize = 8192;
 
 /// What a read that finds a dry ring does.
 pub(crate) enum Dry {
@@ -245,9 +248,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 }
                 Ok(Flow::Full { done }) => {
                     moved += done;
-                    if self.met_full_ring(c.args[0], end) && moved >= BURST_BYTES {
-                        return value(moved as u64);
-                    }
+                    let wanted = if in_whole { length } else { (length - moved).min(STEP_BYTES) };
+                    self.met_full_ring(c.args[0], end, wanted, moved < BURST_BYTES);
                 }
                 Ok(Flow::Dry) if moved > 0 => return value(moved as u64),
                 Ok(Flow::Dry) => {
@@ -263,7 +265,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 Ok(other) => self.attend(c.args[0], end, other)?,
             }
         }
-        Err(Errno::EIO)
+        if moved > 0 { value(moved as u64) } else { Err(Errno::EIO) }
     }
 
     /// The rest of a call is the host's: `moved` bytes came out of the ring before, `done` of all
@@ -295,16 +297,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         Ok(in_flight(c, end, done, sleep))
     }
 
-    /// A lane has no more room, and its reader runs on this core, if it runs: whether there is room
-    /// now. Otherwise the ring is left.
+    /// A lane has no more room, and its reader runs on this core, if it runs: it does, unless the
+    /// call has gone on for long (`goes_on`). Without room for `wanted` bytes the ring is left, and
+    /// the host waits for it.
     #[cold]
-    fn met_full_ring(&mut self, fd: usize, end: End) -> bool {
+    fn met_full_ring(&mut self, fd: usize, end: End, wanted: usize, goes_on: bool) {
         self.tell_set(fd, end.pipe);
-        let room = self.lets_reader_run(end.pipe);
-        if !room {
+        if !goes_on || !self.lets_reader_run(end.pipe, wanted as u64) {
             self.services.pipe_leave(end.pipe);
         }
-        room
     }
 
     /// What is left of a call after `done` bytes goes to the host, by a call that is counted as in

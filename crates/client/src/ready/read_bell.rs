@@ -113,9 +113,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The reader of a full lane runs on this core, if it runs: it gets its turn. Whether there is
-    /// room now.
-    pub(crate) fn lets_reader_run(&mut self, lane: Pipe) -> bool {
-        self.lets_run(|client| client.services.lane_has_room(lane))
+    /// room for so many bytes now.
+    pub(crate) fn lets_reader_run(&mut self, lane: Pipe, bytes: u64) -> bool {
+        self.lets_run(|client| client.services.lane_has_room(lane, bytes))
     }
 
     /// Others on this core run, if that has been worth it lately (`Turns`); whether `met`.

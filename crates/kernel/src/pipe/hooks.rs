@@ -4,14 +4,12 @@
 use husk_abi::sys::general::{POLLIN, POLLRDHUP};
 use husk_proto::pipe::{LookOut, Pipe};
 use husk_region::observe::kill;
-use husk_region::rings::pipes::{self, Mode};
+use husk_region::rings::pipes::{self, Mode, RING_BYTES};
 
 use crate::pipe::{NAMES, ring_of};
 
 /// Ticks for which a set's look at the host is trusted in: less than a process takes to die.
 const TRUST_TICKS: u64 = 50_000;
-/// Room for which it is worth to go on.
-const ROOM_BYTES: u64 = 8192;
 /// `EPOLLET`.
 const EDGES: u32 = 1 << 31;
 
@@ -44,16 +42,16 @@ pub fn polled(lane: Pipe) -> u64 {
 /// `Pipes::lane_look_out`.
 pub fn look_out(lane: Pipe) -> LookOut {
     match ring_of(lane) {
-        Ok(ring) if ring.look_out_for_bytes() > 0 => LookOut::Bytes,
+        Ok(ring) if ring.look_on_without_lock() > 0 => LookOut::Bytes,
         Ok(ring) if ring.is_written_here() => LookOut::Beside,
         _ => LookOut::Nothing,
     }
 }
 
 /// `Pipes::lane_has_room`.
-pub fn has_room(lane: Pipe) -> bool {
+pub fn has_room(lane: Pipe, bytes: u64) -> bool {
     let ring = ring_of(lane).ok().filter(|ring| ring.mode() == Some(Mode::Ring));
-    ring.is_some_and(|ring| ring.room(ROOM_BYTES) >= ROOM_BYTES)
+    ring.is_some_and(|ring| RING_BYTES - ring.waiting() >= bytes)
 }
 
 /// `Pipes::lane_asleep`.

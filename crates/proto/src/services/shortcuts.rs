@@ -222,8 +222,8 @@ Shortcuts in shortcuts, looks {
     lane_look_out = - { lane: Pipe } -> LookOut = LookOut::Nothing,
         by pipe::hooks::look_out without kernel;
 
-    /// Whether the ring of a lane is in use and has room for much.
-    lane_has_room = - { lane: Pipe } -> bool = false,
+    /// Whether the ring of a lane is in use and has room for so many bytes.
+    lane_has_room = - { lane: Pipe, bytes: u64 } -> bool = false,
         by pipe::hooks::has_room without kernel;
 
     /// Whether the host has just been asked about the socket that reads from a lane, by its set.

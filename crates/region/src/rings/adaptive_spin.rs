@@ -32,9 +32,14 @@ impl Pipe {
         }
     }
 
-    /// Looks on for bytes; how many came.
+    /// Looks on for bytes, for the holder of the readers' lock; how many came.
     pub fn look_out_for_bytes(&self) -> u64 {
         self.look_out(WRITER_CORE, || self.readable(1))
+    }
+
+    /// The same for anybody: what the lock's holder has seen of the ring stays.
+    pub fn look_on_without_lock(&self) -> u64 {
+        self.look_out(WRITER_CORE, || self.waiting())
     }
 
     /// Whether the writer was last seen on this core.

@@ -515,7 +515,7 @@ husk_detour_asked:
     jmp husk_detour_done
     # Handlers have run, and the host does not have the call yet.
 husk_detour_unblocked:
-    cmp qword ptr [rsp + {then}], 1
+    cmp dword ptr [rsp + {then}], 1
     jne husk_detour_begun
     mov r11d, [rsp + {reason}]
     sub r11d, {first_of_pipe}

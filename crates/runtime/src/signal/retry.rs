@@ -4,7 +4,7 @@
 //! The handler may put another descriptor there, or the end of a pipe, whose bytes are not the
 //! host's to read (`gate::fd_race_retry`).
 
-use crate::frame::{Detour, THEN_AFTER, THEN_AFTER_AGAIN};
+use crate::frame::{Detour, THEN_AFTER, THEN_AFTER_AGAIN, THEN_BITS};
 use crate::stubs::{self, classes};
 use crate::thread::context::{Context, Register};
 use husk_abi::Errno;
@@ -42,12 +42,13 @@ pub fn look_again(context: Context) {
     }
 }
 
-/// The same for a call on a pipe, which is counted as long as the host has it.
+/// The same for a call on a pipe, which is counted as long as the host has it, and for one that is
+/// about to sleep by a bell.
 fn land_and_look_again(context: Context) {
     // SAFETY: there rsp points to the Detour of the call, on the application's stack.
     let way = unsafe { &mut *(context.get(Register::Rsp) as *mut Detour) };
-    if way.then == THEN_AFTER && After::is_of_pipe(way.reason as u32) {
-        way.then = THEN_AFTER_AGAIN;
+    if way.then as u32 as usize == THEN_AFTER && After::is_of_pipe(way.reason as u32) {
+        way.then = way.then >> THEN_BITS << THEN_BITS | THEN_AFTER_AGAIN;
         context.set(Register::Rip, stubs::husk_detour_done as *const () as usize);
         context.set(Register::Rax, Errno::EINTR.as_return() as usize);
     }
