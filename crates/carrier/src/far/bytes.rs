@@ -1,7 +1,7 @@
 //! Bytes of files of another node: read in its memory (`home`) or by a message, written by one.
 
 use husk_kernel::fs::bytes;
-use husk_proto::fs::{Fs as _, Piece, Place, Span, SpanKind};
+use husk_proto::fs::{Fs as _, Place, Span, SpanKind};
 use husk_proto::process::Processes as _;
 use husk_proto::{Errno, Inode, Result};
 use husk_wire::record::{Run, SpaceCall};
@@ -90,20 +90,6 @@ impl Direct {
             }
         }
         Ok(done)
-    }
-
-    /// `Shortcuts::piece`, in the home's memory.
-    #[inline(never)]
-    pub(crate) fn far_piece(&self, inode: Inode, offset: u64, length: usize) -> Option<Piece> {
-        let home = self.home.as_ref().filter(|_| self.shared.is_none())?;
-        bytes::piece(home, there(inode), offset, length)
-    }
-
-    /// `Shortcuts::has_read`.
-    #[inline(never)]
-    pub(crate) fn far_has_read(&self, inode: Inode, piece: Piece) -> bool {
-        let home = self.home.as_ref();
-        home.is_some_and(|home| bytes::has_looked(home, there(inode), piece, self.now()))
     }
 
     fn far_read_piece(

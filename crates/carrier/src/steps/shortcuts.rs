@@ -21,10 +21,7 @@ pub(crate) fn holds(me: &Direct, witnesses: &[Witness]) -> bool {
 
 #[inline(always)]
 pub(crate) fn has_read(me: &Direct, inode: Inode, piece: Piece) -> bool {
-    let has = match is_far(inode) {
-        true => me.far_has_read(inode, piece),
-        false => husk_kernel::fs::bytes::has_read(&me.kernel, inode, piece, me.now()),
-    };
+    let has = husk_kernel::fs::bytes::has_read(&me.kernel, inode, piece, me.now());
     if has {
         me.kernel.count(Operation::Read);
     }

@@ -141,16 +141,6 @@ pub fn has_read(kernel: &Kernel, inode: Inode, piece: Piece, now_ns: i64) -> boo
     true
 }
 
-/// The same for who may change nothing: false also where the access is to be noted.
-pub fn has_looked(kernel: &Kernel, inode: Inode, piece: Piece, now_ns: i64) -> bool {
-    let region = &kernel.session.region;
-    let cell = region.map.object(INODE, inode.number);
-    // The bytes are read before the sequence is.
-    fence(Ordering::Acquire);
-    let is_same = region.load(cell.word(ino::MAP_SEQUENCE)) == piece.sequence;
-    is_same && !access_is_due(kernel, cell, now_ns)
-}
-
 /// Reads on from `done`. `Ok(false)`: the map moves faster than the bytes can be copied.
 #[inline(always)]
 fn read_on(
