@@ -302,7 +302,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// the host waits for it.
     #[cold]
     fn met_full_ring(&mut self, fd: usize, end: End, wanted: usize, goes_on: bool) {
-        self.tell_set(fd, end.pipe);
+        if end.socket {
+            self.tell_set(fd, end.pipe);
+        }
         if !goes_on || !self.lets_reader_run(end.pipe, wanted as u64) {
             self.services.pipe_leave(end.pipe);
         }
@@ -363,6 +365,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             }
             none
         };
+        if !end.socket {
+            if !self.gives_way(end.pipe) {
+                self.services.pipe_leave(end.pipe);
+            }
+            return Ok(None);
+        }
         if self.looks_on(end.pipe) {
             return Ok(None);
         }
@@ -507,6 +515,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let writes = after.reason == reason::PIPE_WRITE;
         let pipe = Pipe(after.args[0] as u32);
         self.services.pipe_landed(pipe, writes, moved as u64);
+        if moved > 0 && !writes && self.waits.turns.are_due() {
+            self.services.pipe_join_writer(pipe);
+        }
         if moved > 0 && writes && after.args[3] != 0 {
             self.say_told(pipe, after.args[3] as u64);
         }

@@ -114,6 +114,10 @@ fn reach(
             return Err(Some(Flow::Dry));
         }
         there = ring.look_out_for_bytes();
+        if there == 0 && stays && ring.mate().is_none() && ring.is_written_here() {
+            ring.unlock(Lock::Readers);
+            return Err(Some(Flow::Dry));
+        }
     }
     if there == 0 { Err(go_to_host(ring, me)) } else { Ok(there) }
 }
@@ -356,9 +360,9 @@ pub fn put(
     Ok(if done > 0 { Flow::Moved(done) } else { again(&ring) })
 }
 
-/// Whether the reader of a lane would run if its writer, which has no room, let it.
+/// Whether the reader would run if its writer, which has no room, let it.
 fn may_let_run(ring: &pipes::Pipe) -> bool {
-    ring.is_polled() && ring.is_read_here()
+    (ring.is_polled() || ring.mate().is_none()) && ring.is_read_here()
 }
 
 fn put_into_ring(
@@ -451,6 +455,15 @@ pub fn landed(kernel: &Kernel, pipe: Pipe, writes: bool, bytes: u64) {
         if !writes && bytes > 0 && (ring.hook().is_some() || ring.is_polled()) {
             ring.climb_if_even(holder(kernel));
         }
+    }
+}
+
+/// `Pipes::pipe_join_writer`.
+#[inline]
+pub fn join_writer(kernel: &Kernel, pipe: Pipe) {
+    let found = ring(kernel, pipe).ok().filter(|ring| ring.mate().is_none());
+    if let Some(ring) = found.filter(pipes::Pipe::is_written_here) {
+        ring.climb_if_even(holder(kernel));
     }
 }
 

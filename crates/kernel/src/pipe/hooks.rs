@@ -39,6 +39,11 @@ pub fn polled(lane: Pipe) -> u64 {
     ring_of(lane).map_or(0, |ring| ring.polled())
 }
 
+/// `Pipes::ticks`.
+pub fn ticks() -> u64 {
+    husk_region::rings::ticks()
+}
+
 /// `Pipes::lane_look_out`.
 pub fn look_out(lane: Pipe) -> LookOut {
     match ring_of(lane) {

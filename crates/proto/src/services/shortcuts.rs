@@ -218,9 +218,18 @@ Shortcuts in shortcuts, looks {
     lane_polled = - { lane: Pipe } -> u64 = 0,
         by pipe::hooks::polled without kernel;
 
+    /// The processor's time stamp.
+    ticks = - {} -> u64 = 0,
+        by pipe::hooks::ticks without kernel;
+
     /// Who is about to sleep for bytes of a lane looks on for some.
     lane_look_out = - { lane: Pipe } -> LookOut = LookOut::Nothing,
         by pipe::hooks::look_out without kernel;
+
+    /// The reader of a pipe whose writer was last seen on this core takes the ring again, if the
+    /// host has no bytes: it need not sleep for the next ones.
+    pipe_join_writer = - { pipe: Pipe } -> () = (),
+        by pipe::flow::join_writer;
 
     /// Whether the ring of a lane is in use and has room for so many bytes.
     lane_has_room = - { lane: Pipe, bytes: u64 } -> bool = false,

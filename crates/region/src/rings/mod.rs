@@ -9,3 +9,5 @@ pub(crate) mod pace;
 pub mod pipes;
 pub(crate) mod single_owner;
 pub(crate) mod withdrawal;
+
+pub use pace::ticks;

@@ -15,8 +15,9 @@ pub(crate) fn core_number() -> u64 {
     (limit & 0xfff) as u64 + 1
 }
 
+/// The time stamp counter.
 #[inline(always)]
-pub(crate) fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     // SAFETY: reads the time-stamp counter.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
