@@ -113,6 +113,9 @@ pub struct Mapping {
     pub may_write: bool,
 }
 
+/// In the last argument of a wait in an epoll set, of `epoll_pwait2`: the time is as asked.
+pub const TIME_AS_ASKED: usize = usize::MAX;
+
 /// What `Client::after` gives where the call is to begin again. No call of the host's ends so.
 pub const AGAIN: i64 = i64::MIN;
 

@@ -44,7 +44,7 @@ mod reason;
 mod scratch;
 mod socket;
 
-pub use boundary::{AGAIN, After, Call, Host, Mapping, Memory, Verdict};
+pub use boundary::{AGAIN, After, Call, Host, Mapping, Memory, TIME_AS_ASKED, Verdict};
 pub use call::fast_path::{GLANCED, Seen};
 pub use call::table::{CALLS, Entry, Support, wants};
 pub use memory::exec::{ExecTarget, Program};

@@ -289,6 +289,9 @@ static void times(void)
         start = now_ms();
         say("epoll_wait", epoll_wait(set, &event, 1, 120));
         must("not early", now_ms() - start >= 119);
+        start = now_ms();
+        say("epoll_pwait2", epoll_pwait2(set, &event, 1, &span, NULL));
+        must("not early", now_ms() - start >= 119 && span.tv_nsec == 120000000);
         say("revents", entry.revents);
     }
     span.tv_nsec = -1;

@@ -22,7 +22,7 @@ use crate::ready::epoll::has_room;
 use crate::ready::read_bell::Turns;
 use crate::reason;
 use crate::socket::ring_drain::To;
-use crate::{AGAIN, After, Answer, Call, Client, Host, Memory, Verdict, value};
+use crate::{AGAIN, After, Answer, Call, Client, Host, Memory, TIME_AS_ASKED, Verdict, value};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, POLLERR, POLLHUP, POLLIN, POLLRDHUP,
@@ -360,14 +360,30 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         })
     }
 
-    /// For how long the host is to wait: less, if the wait has begun already.
+    /// For how long the host is to wait: less, if the wait has begun already. Of `epoll_pwait2` in
+    /// ns, or `TIME_AS_ASKED`.
     fn time_left(&mut self, c: &Call, began: bool) -> usize {
+        if c.number == nr::epoll_pwait2 {
+            let gone = self.gone_ns(began);
+            return if began { self.span_left(c.args[3], gone) } else { TIME_AS_ASKED };
+        }
         let whole = c.args[3] as i32;
-        if c.number == nr::epoll_pwait2 || whole <= 0 {
+        if whole <= 0 {
             return c.args[3];
         }
         let gone = self.gone_ns(began) / 1_000_000;
         i64::from(whole).saturating_sub(gone).max(0) as usize
+    }
+
+    /// Of the time at `address`, which has gone on for so long.
+    fn span_left(&self, address: usize, gone_ns: i64) -> usize {
+        let mut time = [0u8; 16];
+        if address == 0 || self.memory.read(address, &mut time).is_err() {
+            return TIME_AS_ASKED;
+        }
+        let [seconds, rest] = [0, 8].map(|at| get64(&time, at) as i64);
+        let whole = seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+        whole.saturating_sub(gone_ns).max(0) as usize
     }
 
     /// For how long a wait of this thread has gone on, in ns: it begins now, or `began` before.

@@ -22,7 +22,7 @@ use crate::thread::Thread;
 use core::sync::atomic::Ordering::Relaxed;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC};
 use husk_abi::{Errno, nr};
-use husk_client::{AGAIN, After, Seen, Verdict};
+use husk_client::{AGAIN, After, Seen, TIME_AS_ASKED, Verdict};
 use husk_host::{calls, syscall};
 
 /// Entry from the gate.
@@ -292,11 +292,17 @@ fn carry(frame: &Frame, verdict: &Verdict) -> Answer {
 /// The host call, `done` bytes of its buffer less, then back to the client.
 #[inline(never)]
 fn pass_then(frame: &Frame, after: &After, done: usize) -> Answer {
+    const SECOND_NS: usize = 1_000_000_000;
     let mut way = detour::of(frame);
     masks::apply(frame, &mut way);
     match frame.number {
         nr::epoll_wait | nr::epoll_pwait if after.is_of_set() => {
             way.args[3] = after.args[5];
+        }
+        nr::epoll_pwait2 if after.is_of_set() && after.args[5] != TIME_AS_ASKED => {
+            way.scratch[..2]
+                .copy_from_slice(&[after.args[5] / SECOND_NS, after.args[5] % SECOND_NS]);
+            way.args[3] = detour::address(frame) + core::mem::offset_of!(Detour, scratch);
         }
         // From where, stands behind what has been moved already.
         nr::sendfile => way.args[3] -= done,
