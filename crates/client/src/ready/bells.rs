@@ -1,4 +1,5 @@
-//! Bells: eventfds by which writers of the image wake epoll sets that sleep (`docs/adr/0109`).
+//! Bells: eventfds by which writers of the image wake who sleeps in an epoll set, in `poll` or in a
+//! read (`docs/adr/0109`).
 //!
 //! ```text
 //!   a set sleeps often ──► its process: an eventfd, told by edges there ──► word in the region
@@ -232,7 +233,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.ring_bell(bell) && self.services.lane_bell(lane) == bell
     }
 
-    /// Rings a bell.
+    /// Writes to the eventfd of a sleeper. False: that cannot be done, the host has to wake it.
     pub(crate) fn ring_bell(&mut self, bell: u64) -> bool {
         let own = bell > SILENT && owns(self.services.files());
         let Some(entry) = find(bell).filter(|_| own) else { return false };

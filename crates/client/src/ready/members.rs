@@ -5,7 +5,8 @@
 //!   epoll_wait ──► bits: events of rings ─ some ──► now and then the host's as well ──► answer
 //!                   '─ none ──► look on ──► asleep ──► bits once more ──► host ──► tags become
 //!                                                      the program's data, rings' events with them
-//!   write      ──► ring ──► the set sleeps? ──► the bytes go to the host, whose event wakes it
+//!   write      ──► ring ──► the set sleeps? ──► its bell is rung (`bells`); where it has none, the
+//!                                               bytes go to the host, whose event wakes it
 //! ```
 //!
 //! Invariants
@@ -537,7 +538,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     // ---- writing --------------------------------------------------------------------------------
 
-    /// Bytes have come into the ring of a lane, by socket `fd`: its set hears of it.
+    /// Bytes have come into the ring of a lane, by socket `fd`: whoever waits for them is woken, a
+    /// set or a thread in `poll` or in a read.
     #[inline(always)]
     pub(crate) fn tell_set(&mut self, fd: usize, lane: Pipe) {
         if self.services.lane_tell(lane) {

@@ -1,4 +1,13 @@
-//! Readiness: `poll`, `select`, epoll sets, inotify.
+//! Readiness: `poll`, `select`, epoll sets, inotify, and how threads that wait are woken.
+//!
+//! ```text
+//!   epoll       epoll_create, epoll_ctl, epoll_wait: which way they go
+//!   members     sets with sockets that have rings; `rouse` wakes whoever waits for a ring's bytes
+//!   poll        poll and select; poll_bell: a poll that sleeps by a bell
+//!   read_bell   a read that sleeps by a bell, and letting the peer on the same core run first
+//!   bells       the eventfds that wake those three
+//!   eventfd, inotify
+//! ```
 
 pub mod bells;
 pub(crate) mod epoll;

@@ -1,5 +1,6 @@
-//! Data of placement: the image's policy, loads of kernels, a line for each process. The decision
-//! at fork and exec is in the runtime (`process::placement`).
+//! Data of placement: the image's policy, loads of kernels, a line for each process. Whether
+//! to place is decided at fork and exec, in the runtime (`process::placement`); `choose` picks the
+//! kernel.
 //!
 //! ```text
 //!   PLACE_RULE     policy:8 origin:8 pin:1 placed:1       beside what every path walk reads

@@ -218,7 +218,7 @@ impl<D: Disk> Log<D> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a record. It is durable once `wait` for its number has returned.
+    /// Queues a record. It is durable once `wait` for its number has returned.
     pub fn append(&self, record: &[u8]) -> Result<Lsn, Refusal> {
         if record.len() > RECORD_BYTES_MAX {
             return Err(Refusal::TooLong);

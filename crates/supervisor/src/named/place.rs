@@ -412,7 +412,7 @@ impl Place {
         Some(self.read("ending").ok()? == DISCARD)
     }
 
-    /// Its end begins, and is to be gone on with whatever happens.
+    /// Its end begins, and is to be continued whatever happens.
     pub fn begin_end(&self, discard: bool) -> io::Result<()> {
         self.write("ending", if discard { DISCARD } else { WRITE_BACK })
     }

@@ -42,7 +42,7 @@ impl Progress {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Somebody wants the work to stop, where it can be gone on with.
+    /// Somebody wants the work to stop, where it can be continued.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }

@@ -18,7 +18,7 @@
 //! 4. All overlays are planned before anything is written.
 //! 5. A directory that its owner made unwritable is opened for the commit and closed after it
 //!    (`unlock`).
-//! 6. A write-back that was killed is gone on with by the next, which knows what is done
+//! 6. A write-back that was killed is continued by the next, which knows what is done
 //!    (`ledger`).
 //! 7. Trees are walked by recursion of bounded depth on a stack that holds it, whatever the
 //!    limits the command was started with (`STACK_BYTES`).
@@ -213,7 +213,7 @@ pub fn write_back_or_save<S: Source + Send>(
     })
 }
 
-/// The same as `write_back` on the stack there is (`on_large_stack`).
+/// As `write_back`, on the caller's stack, which must be large (`on_large_stack`).
 pub fn bring<S: Source>(
     source: &mut S,
     run: Run,
@@ -333,6 +333,7 @@ fn go_on(places: &[PathBuf], run: &Run, overlays: &[Overlay]) -> Vec<String> {
     lines
 }
 
+/// A write-back: all overlays are planned, then what has changed is made and renamed.
 fn scan_and_commit<S: Source>(
     source: &mut S,
     run: Run,

@@ -1,8 +1,8 @@
 //! Rename: one transaction over two directories, the moved inodes and what is replaced. Locking:
 //!
 //! 1. Take the tokens of both directories and look. If no directory is replaced or moved to another
-//!    parent, these suffice. Otherwise let go and look without locks, close what is replaced to new
-//!    names (`share`), take all tokens in order and look again; if anything differs, start over.
+//!    parent, these suffice. Otherwise let go and look without locks, make the replaced directory
+//!    refuse new names (`share::shut`), take all tokens in order and look again; if anything differs, start over.
 //! 2. Parent links of directories change only under the rename lock (when the parent differs) and
 //!    the tokens of both directories, so the walk upwards is stable under the rename lock.
 
@@ -147,6 +147,8 @@ fn open_both(txn: &mut Txn<'_>, source: &Side<'_>, target: &Side<'_>) -> Result<
     Ok(Pair { source: from, target: to })
 }
 
+/// Takes the rename lock, if a directory changes its parent or is replaced, then all tokens in
+/// order.
 fn take_locks(
     txn: &mut Txn<'_>,
     source: &Side<'_>,

@@ -27,7 +27,7 @@ pub struct Ebpf {
 }
 
 impl Ebpf {
-    /// Loads it; nothing is steered yet.
+    /// Loads the eBPF program into the kernel; nothing is steered yet.
     pub fn load() -> Result<Ebpf, Problem> {
         let refused = |errno| Problem::refused("load a program that steers", errno);
         let memory = bpf::steering().map_err(refused)?;

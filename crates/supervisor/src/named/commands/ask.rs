@@ -171,7 +171,7 @@ pub fn table(rows: &[Row]) -> String {
 }
 
 /// Ends an image, or cleans up after one whose supervisor has died. An end that its supervisor did
-/// not survive is gone on with by the next one: it is waited for, and so is an image that starts.
+/// not survive is continued by the next one: it is waited for, and so is an image that starts.
 pub fn down(name: &OsStr, discard: bool, force: bool, waiting: &Waiting) -> Result<Ended, Failure> {
     let name = Name::parse(name).map_err(|failure| not_taken_down(name, failure))?;
     let place = Place::find(&name)?;

@@ -10,7 +10,7 @@
 //!    somebody's work since: it stays, and is told.
 //! 2. Nothing old goes while something new has not got its name.
 //! 3. What cannot be looked at is neither done nor gone: that is told, and nothing is removed.
-//! 4. Killed in the middle, recovering can be gone on with, in either direction until something
+//! 4. Killed in the middle, recovering can be continued, in either direction until something
 //!    is about to be removed: which way is closed then is on the disk first.
 
 mod away;
