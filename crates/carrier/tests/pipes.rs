@@ -117,6 +117,8 @@ fn write_by(side: &mut Side, mut byte: u8, swiftly: bool) -> bool {
                 return true;
             }
             Flow::Wait { .. } => return false,
+            // As where letting the reader run has brought nothing.
+            Flow::Full { done: 0 } => side.direct.pipe_leave(side.pipe),
             Flow::Look => side.direct.pipe_has_reader(side.pipe),
             Flow::Settle => side.direct.pipe_settled(side.pipe, host_has(side.read)),
             other => panic!("{other:?}"),
@@ -151,8 +153,14 @@ fn read(side: &mut Side) -> Got {
                 let result = if got == 1 { took(one[0]) } else { Got::Nothing };
                 step();
                 side.direct.pipe_landed(side.pipe, false, got.max(0) as u64);
+                if got > 0 {
+                    step();
+                    side.direct.pipe_join_writer(side.pipe);
+                }
                 return result;
             }
+            // As where letting the writer run has brought nothing.
+            Flow::Dry => side.direct.pipe_leave(side.pipe),
             Flow::Wait { .. } => return Got::Held,
             Flow::Fetch(spans) => {
                 let vector = spans.map(|span| libc::iovec {

@@ -189,7 +189,9 @@ mod tests {
         let mut child =
             std::process::Command::new("sh").args(["-c", "sleep 20 & wait"]).spawn().unwrap();
         let end = Instant::now() + Duration::from_secs(5);
-        let descendants = || descendants(std::process::id());
+        // Other tests have processes of that name, too.
+        let parent = child.id();
+        let descendants = || descendants(parent);
         let is_sleep = |pid: &Pid| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
         };
