@@ -4,8 +4,8 @@
 //!   messages! { Walk = 2, "walk", ... }            the one declaration
 //!      |-- request::Walk, reply::Walk              encoding and checked decoding (`field`)
 //!      |-- Kind::Walk                              names for traces, counters by kind (`counts`)
-//!      |-- Handlers::on::<message::Walk>()         dispatch to typed handlers (`handlers`); the agent
-//!      |                                           has a `match` of its own (`node::agent`)
+//!      |-- Handlers::on::<message::Walk>()         dispatch to typed handlers (`handlers`); the
+//!      |                                           agent of `node` has a `match` of its own
 //!      '-- docs/messages.md                        the page (`page`)
 //!
 //!   | header, 40 bytes | body: the fields in order, little-endian, nothing between them |

@@ -2,7 +2,8 @@
 //!
 //! 1. Take the tokens of both directories and look. If no directory is replaced or moved to another
 //!    parent, these suffice. Otherwise let go and look without locks, make the replaced directory
-//!    refuse new names (`share::shut`), take all tokens in order and look again; if anything differs, start over.
+//!    refuse new names (`share::shut`), take all tokens in order and look again; if anything
+//!    differs, start over.
 //! 2. Parent links of directories change only under the rename lock (when the parent differs) and
 //!    the tokens of both directories, so the walk upwards is stable under the rename lock.
 
