@@ -8,7 +8,7 @@ use husk_tests::husk::husk;
 use husk_tests::{Case, Length, Run, Scratch, against_native, process};
 
 use crate::node_deaths::kill_node;
-use crate::nodes::{children, images, listed, nodes, until};
+use crate::nodes::{beside_a_stopped_agent, children, images, listed, nodes, until};
 use crate::run;
 
 /// How long anything here may take to be seen.
@@ -213,33 +213,12 @@ fn a_file_is_opened_again_on_another_node_without_the_agent_of_the_home() {
     if against_native() {
         return;
     }
-    let scratch = Scratch::new("nodes-lease-alone");
-    let work = scratch.fresh("work");
-    // Outside the image.
-    let told = scratch.fresh("told");
     let script = "
 echo text > file; touch -d @1000 file; mkfifo \"$0/go\"; exec 4<>\"$0/go\"
 read -r line <file; read -r line <file; echo \"$line\" > \"$0/begun\"; read -r line <&4
 for n in 1 2 3; do read -r line <file || exit 1; done; echo \"$line\" > \"$0/seen\"
 read -r line <&4";
-    let path = told.to_str().expect("a plain path");
-    let argv = ["sh", "-c", "HUSK_NODE=1 exec bash -c \"$0\" \"$1\"", script, path];
-    let running = Run::start(husk(&["--nodes", "2"], &argv), &work, scratch.path());
-    let said =
-        |name: &str| fs::read_to_string(told.join(name)).ok().filter(|text| !text.is_empty());
-    assert_eq!(until("the first line", || said("begun")), "text\n");
-    let agents = children(running.pid(), "husk: home");
-    let [agent] = agents[..] else { panic!("one agent: {agents:?}") };
-    let agent = rustix::process::Pid::from_raw(agent).expect("a number");
-    let signal = |signal| rustix::process::kill_process(agent, signal).expect("it lives");
-    signal(rustix::process::Signal::STOP);
-    fs::write(told.join("go"), "\n").expect("it is read");
-    let seen = until("what is seen", || said("seen"));
-    signal(rustix::process::Signal::CONT);
-    fs::write(told.join("go"), "\n").expect("it is read");
-    assert_eq!(seen, "text\n");
-    let outcome = running.wait(PATIENCE).expect("it ends");
-    assert!(outcome.status.success(), "{}", outcome.shown());
+    let outcome = beside_a_stopped_agent("nodes-lease-alone", script, "text\n", "text\n");
     assert!(outcome.stderr.contains("husk: fsck: clean"), "{}", outcome.shown());
 }
 

@@ -456,10 +456,6 @@ fn who_only_looks_needs_no_agent_of_the_home() {
     if against_native() {
         return;
     }
-    let scratch = Scratch::new("nodes-looks");
-    let work = scratch.fresh("work");
-    // Outside the image.
-    let told = scratch.fresh("told");
     let script = "
 mkdir dir; echo two lines > file; echo of bytes >> file; ln -s file link; mkfifo \"$0/go\"
 touch -d @1000 file; exec 3<file 4<>\"$0/go\"; read -r line <&3; echo \"$line\" > \"$0/begun\"
@@ -467,12 +463,23 @@ read -r line <&4
 [ -d dir ] && [ -L link ] && [ -f link ] && [ ! -e none ] && [ -s file ] && [ ! -w dir/none ] &&
     read -r line <&3 && echo \"$line\" > \"$0/seen\"
 read -r line <&4";
+    beside_a_stopped_agent("nodes-looks", script, "two lines\n", "of bytes\n");
+}
+
+/// A script on the second node, which gets a directory outside the image: there it says first what
+/// has `begun`, then, while the agent of the home is stopped, what it has `seen`. It reads a line
+/// of its FIFO `go` before each next step.
+pub fn beside_a_stopped_agent(name: &str, script: &str, begun: &str, seen_then: &str) -> Outcome {
+    let scratch = Scratch::new(name);
+    let work = scratch.fresh("work");
+    // Outside the image.
+    let told = scratch.fresh("told");
     let path = told.to_str().expect("a plain path");
     let argv = ["sh", "-c", "HUSK_NODE=1 exec bash -c \"$0\" \"$1\"", script, path];
     let running = Run::start(husk(&["--nodes", "2"], &argv), &work, scratch.path());
     let said =
         |name: &str| fs::read_to_string(told.join(name)).ok().filter(|text| !text.is_empty());
-    assert_eq!(until("the first line", || said("begun")), "two lines\n");
+    assert_eq!(until("the first line", || said("begun")), begun);
     let agents = children(running.pid(), "husk: home");
     let [agent] = agents[..] else { panic!("one agent: {agents:?}") };
     let agent = rustix::process::Pid::from_raw(agent).expect("a number");
@@ -482,8 +489,10 @@ read -r line <&4";
     let seen = until("what is seen", || said("seen"));
     signal(rustix::process::Signal::CONT);
     fs::write(told.join("go"), "\n").expect("it is read");
-    assert_eq!(seen, "of bytes\n");
-    assert!(running.wait(PATIENCE).expect("it ends").status.success());
+    assert_eq!(seen, seen_then);
+    let outcome = running.wait(PATIENCE).expect("it ends");
+    assert!(outcome.status.success(), "{}", outcome.shown());
+    outcome
 }
 
 /// Makes changes by turns on both nodes: whoever is told by a pipe sees what the other one sees.

@@ -17,13 +17,12 @@ fn printed_of(kind: &str, name: &'static str, source: &str, parts: &[&str]) {
     printed(name, source, &parts, Length::Long);
 }
 
-/// A source behind the one that makes its connections.
+/// Sources behind the one that makes their connections.
 macro_rules! connected {
-    ($source:literal) => {
+    ($($source:literal),+) => {
         concat!(
             include_str!("sources/connected.c"),
-            "\n",
-            include_str!(concat!("sources/", $source))
+            $("\n", include_str!(concat!("sources/", $source))),+
         )
     };
 }
@@ -126,7 +125,7 @@ fn who_sleeps_in_sets_and_polls_is_woken_and_programs_do_not_meet_what_wakes_the
         "jumps", "words", "over", "limits", "leaves",
     ];
     for kind in ["tcp", "pair", "named"] {
-        printed_of(kind, "bells", connected!("bells.c"), &parts);
+        printed_of(kind, "bells", connected!("waits.c", "bells.c"), &parts);
     }
 }
 
@@ -151,7 +150,7 @@ fn reads_that_wait_are_woken_and_begin_and_end_as_on_linux() {
         "strangers",
     ];
     for kind in ["tcp", "pair", "named"] {
-        printed_of(kind, "reads", connected!("reads.c"), &parts);
+        printed_of(kind, "reads", connected!("waits.c", "reads.c"), &parts);
     }
 }
 

@@ -8,17 +8,8 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
 
 enum { SLEEPS = 60, TURNS = 20000 };
-
-static long now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void nap(void)
 {
@@ -56,11 +47,6 @@ static int set_of(int fd)
     return set;
 }
 
-static void put(int fd, int value)
-{
-    must("write", write(fd, &value, sizeof value) == sizeof value);
-}
-
 /* The other side: a set, and answers, until the connection ends. */
 static void answer(int fd, int naps)
 {
@@ -86,13 +72,6 @@ static pid_t answers(int pair[2], int naps)
     }
     close(pair[1]);
     return child;
-}
-
-static void ended(pid_t child)
-{
-    int status;
-    must("waitpid", waitpid(child, &status, 0) == child);
-    say("ended", status);
 }
 
 /* So often that both sides sleep, and so have bells. */

@@ -20,7 +20,7 @@
 use crate::layout::{get32, get64, put};
 use crate::pipe::ROUNDS_MAX;
 use crate::ready::epoll::has_room;
-use crate::ready::read_bell::Turns;
+use crate::ready::turns::Turns;
 use crate::reason;
 use crate::socket::ring_drain::To;
 use crate::{AGAIN, After, Answer, Call, Client, Host, Memory, TIME_AS_ASKED, Verdict, value};

@@ -4,7 +4,8 @@
 //!   epoll       epoll_create, epoll_ctl, epoll_wait: which way they go
 //!   members     sets with sockets that have rings; `rouse` wakes whoever waits for a ring's bytes
 //!   poll        poll and select; poll_bell: a poll that sleeps by a bell
-//!   read_bell   a read that sleeps by a bell, and letting the peer on the same core run first
+//!   read_bell   a read that sleeps by a bell
+//!   turns       before a sleep the peer on the same core runs
 //!   bells       the eventfds that wake those three
 //!   eventfd, inotify
 //! ```
@@ -17,3 +18,4 @@ pub(crate) mod members;
 pub(crate) mod poll;
 pub(crate) mod poll_bell;
 pub(crate) mod read_bell;
+pub(crate) mod turns;

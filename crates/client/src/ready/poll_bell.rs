@@ -69,8 +69,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Whether a lane that is asked about has bytes.
     fn any_bytes(&mut self, list: usize, count: usize) -> bool {
-        let none = |client: &mut Self, lane| client.services.pipe_waiting(lane) == 0;
-        !self.each_lane(list, count, &mut |client, lane| none(client, lane))
+        !self.each_lane(list, count, &mut |client, lane| client.services.pipe_waiting(lane) == 0)
     }
 
     /// Shows the lanes that entries ask about for reading until `step` is false; false, too, if one
@@ -158,11 +157,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(crate) fn polled_by_bell(&mut self, after: &After, result: i64) -> i64 {
         let [room, entries, _, _, list, how] = after.args;
         let count = entries - 1;
-        let mut bell = [0u8; POLLFD_BYTES];
-        let known = self.memory.read(room + count * POLLFD_BYTES, &mut bell);
-        let rung = known.is_ok() && result > 0 && get16(&bell, 6) != 0;
+        let rung = result > 0 && self.told_in(room, count) != 0;
         self.end_poll(list, count, how >> PLACE_SHIFT, rung);
         self.polled_here(after, result)
+    }
+
+    /// What the host says of an entry.
+    pub(crate) fn told_in(&self, list: usize, index: usize) -> u16 {
+        let mut entry = [0u8; POLLFD_BYTES];
+        let known = self.memory.read(list + index * POLLFD_BYTES, &mut entry);
+        if known.is_ok() { get16(&entry, 6) } else { 0 }
     }
 
     /// The same without the end of the sleep: a child answers what its parent has begun.
