@@ -8,7 +8,9 @@
  *   call C    |-x--|                 where that explains it; where nothing does, another way is
  *                                    taken at the end before, or at that before it, ...
  *
- * A call that changes nothing is done as soon as its result is right: later is no better. */
+ * A call that changes nothing is done as soon as its result is right: later is no better. Of two
+ * that change the same, the one that ends first happens first: the other way round is no better.
+ * Without this a search may go back over many thousands of calls. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -279,23 +281,66 @@ static int untried(const struct possible *p, long depth) {
     return 1;
 }
 
+/* The halves of a link that fails, where they can happen. Which file, or which directory, it has
+ * found makes no difference: it is noted as 1. */
+static void fails(struct possible *p, const struct call *c) {
+    thing what = p->slot[c->from];
+    if (c->result == ENOENT) {
+        p->done |= !what << c->who;
+        return;
+    }
+    if (what && (c->result == EEXIST || is_directory(what)))
+        p->found[c->who] = 1;
+    if (p->found[c->who] && (c->result == EEXIST) == !!p->slot[c->to]) {
+        p->found[c->who] = 0;
+        p->done |= 1 << c->who;
+    }
+}
+
 /* What changes nothing happens at once where it can. */
 static void settle(struct possible *p) {
     for (int who = 0; who < processes; who++) {
         struct possible after = *p;
         struct call *c = pending[who];
-        if (c && c->kind != LINK && !(p->done >> who & 1) && !changes(c) && happens(&after, c))
+        if (!c || p->done >> who & 1 || changes(c))
+            continue;
+        if (c->kind == LINK)
+            fails(p, c);
+        else if (happens(&after, c))
             *p = after;
     }
 }
 
+/* Whether a link that was made has found a file without a name in `p`: no name comes back. */
+static int too_late(const struct possible *p) {
+    for (int who = 0; who < processes; who++) {
+        const struct call *c = pending[who];
+        if (c && c->result == 0 && p->found[who] && place(p, p->found[who]) < 0)
+            return 1;
+    }
+    return 0;
+}
+
 static void add(struct possible p) {
     settle(&p);
+    if (too_late(&p))
+        return;
     for (int n = 0; n < way_count; n++)
         if (!memcmp(&ways[n], &p, sizeof p))
             return;
     NEED(way_count < WAYS_MAX);
     ways[way_count++] = p;
+}
+
+/* Whether a pending call that changes the same as `c` ends before it. */
+static int behind(const struct possible *p, const struct call *c) {
+    for (int who = 0; who < processes; who++) {
+        const struct call *other = pending[who];
+        if (other && other != c && !(p->done >> who & 1) && changes(other) && other->kind == c->kind
+            && other->from == c->from && other->to == c->to && other->ended < c->ended)
+            return c->kind != CREATE && c->kind != LINK;
+    }
+    return 0;
 }
 
 /* What follows when `who`'s pending call, or a half of it, happens next. */
@@ -304,16 +349,13 @@ static void follow(struct possible p, int who) {
     if (!c || p.done >> who & 1)
         return;
     if (c->kind != LINK) {
-        if (changes(c) && happens(&p, c))
+        if (changes(c) && !behind(&p, c) && happens(&p, c))
             add(p);
     } else if (p.found[who]) {
         if (links(&p, c))
             add(p);
-    } else if (p.slot[c->from]) {
+    } else if (p.slot[c->from] && (c->result == 0 || c->result == ENOENT)) {
         p.found[who] = p.slot[c->from];
-        add(p);
-    } else if (c->result == ENOENT) {
-        p.done |= 1 << who;
         add(p);
     }
 }
