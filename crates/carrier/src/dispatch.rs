@@ -155,13 +155,13 @@ mod overview {
     use husk_proto::epoll::Sleeper;
     use husk_proto::fs::Origin;
     use husk_proto::place::Placement;
-    use husk_proto::volume::{Counter, NAME_BYTES_MAX, State, TOOK_CLASSES, Unsaved};
+    use husk_proto::volume::{Counter, NAME_BYTES_MAX, Policy, State, TOOK_CLASSES, Unsaved};
     use husk_proto::watch::{Instance, MarkerName};
     use husk_proto::{Inode, Result};
     husk_proto::overview_looks!(dispatch);
 }
 mod volume_log {
-    use husk_proto::volume::{Asked, Counter, State, Unsaved, Wish};
+    use husk_proto::volume::{Asked, Counter, Policy, State, Unsaved, Wish};
     use husk_proto::{Inode, Result};
     husk_proto::volume_log_operations!(dispatch);
 }

@@ -333,9 +333,11 @@ struct ImageOptions {
     /// repeated.
     #[arg(long, value_name = "DIR")]
     mount: Vec<PathBuf>,
-    /// Mount volume NAME at DIR: what a program syncs there is durable at once, everything else at
-    /// the end. May be repeated.
-    #[arg(long, value_name = "NAME:DIR", value_parser = parse_volume)]
+    /// Mount volume NAME at DIR: what a program syncs there is durable when the call returns,
+    /// everything else at the end. With POLICY `async=MS`, syncs return before that, and a loss of
+    /// power takes what was acknowledged in the last MS milliseconds; with `immediate`, each change
+    /// is durable when its call returns [default: fsync]. May be repeated.
+    #[arg(long, value_name = "NAME:DIR[:POLICY]", value_parser = parse_volume)]
     volume: Vec<VolumePlan>,
     /// Write nothing back.
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,

@@ -46,6 +46,8 @@ pub struct Kernel {
     pub set_bits: SetBits,
     /// Whether its reads leave access times alone (`O_NOATIME`).
     pub leaves_access_times: bool,
+    /// What it has changed in a volume that makes each change durable, where `SAVE` says so.
+    touched: core::cell::Cell<husk_proto::Inode>,
     /// What another node asks for, while that is done here.
     #[cfg(feature = "answers")]
     pub asked: Option<image::answers::Asked>,
@@ -62,6 +64,8 @@ pub(crate) const WAITS: u32 = ATTENTION_ABOVE;
 pub(crate) const SWITCH: u32 = ATTENTION_ABOVE << 1;
 /// Attention: an instance of inotify is to be told (`watch`); the room above asks for it.
 pub(crate) const TELL: u32 = ATTENTION_ABOVE << 2;
+/// Attention: what was changed in a volume is to be durable before the call returns (`touched`).
+pub(crate) const SAVE: u32 = ATTENTION_ABOVE << 3;
 const _: () = assert!(OPERATIONS <= TALLIES_MAX as usize && LOOKS <= LOOKS_MAX);
 
 /// How often one operation is prepared for: each time another directory, or a changed one.
@@ -78,6 +82,7 @@ impl Kernel {
             process,
             set_bits: SetBits::default(),
             leaves_access_times: false,
+            touched: core::cell::Cell::new(husk_proto::Inode { generation: 0, number: 0 }),
             #[cfg(feature = "answers")]
             asked: None,
         }

@@ -1,6 +1,7 @@
 //! `husk volume`, as people and scripts use it.
 
 mod larger;
+mod policies;
 mod unfit;
 
 use std::fs;

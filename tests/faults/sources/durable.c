@@ -1,5 +1,5 @@
 /* Writes step after step in one way, each made durable and then printed; or prints which steps are
- * there. "durable WAY DIRECTORY" begins behind the last step there is. */
+ * there. "durable VERB WAY DIRECTORY" begins behind the last step there is. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,6 +21,11 @@
 #define MAPPED 65536
 
 static char path[4096], other[4096];
+
+/* With PLAIN nothing is synced: each change is durable by itself, or is not. */
+static int is_plain;
+#define fsync(fd) (is_plain ? 0 : fsync(fd))
+#define fdatasync(fd) (is_plain ? 0 : fdatasync(fd))
 
 static const char *in(char *to, const char *directory, const char *name) {
     snprintf(to, 4096, "%s/%s", directory, name);
@@ -207,8 +212,39 @@ static void turn(const char *directory) {
     }
 }
 
+#define WAITED 16
+
+/* A journal, and after it a file that it is about, each synced. What is printed was waited for. */
+static void pairs(const char *directory) {
+    int journal = open(in(path, directory, "journal"), O_CREAT | O_RDWR, 0644);
+    int data = open(in(other, directory, "data"), O_CREAT | O_RDWR, 0644);
+    CHECK(journal >= 0 && data >= 0);
+    for (long step = last_appended(other) + 1;; step++) {
+        char bytes[RECORD];
+        record(bytes, step);
+        CHECK(pwrite(journal, bytes, RECORD, (step - 1) * RECORD) == RECORD);
+        CHECK(fdatasync(journal) == 0);
+        CHECK(pwrite(data, bytes, RECORD, (step - 1) * RECORD) == RECORD);
+        CHECK(fdatasync(data) == 0);
+        if (step % WAITED == 0) {
+            CHECK(syncfs(data) == 0);
+            printf("%ld\n", step);
+            fflush(stdout);
+        }
+    }
+}
+
+static long last_pair(const char *directory) {
+    long journal = last_appended(in(path, directory, "journal"));
+    long data = last_appended(in(other, directory, "data"));
+    CHECK(length(path) == journal * RECORD && length(other) == data * RECORD);
+    CHECK(data <= journal && journal <= data + 1);
+    return data;
+}
+
 int main(int count, char **words) {
     CHECK(count == 4);
+    is_plain = getenv("PLAIN") != NULL;
     const char *way = words[2], *directory = words[3];
     int is_look = strcmp(words[1], "look") == 0;
     const char *ways[] = {"fdatasync", "fsync", "rwf", "dsync", "syncfs", "sync"};
@@ -224,6 +260,11 @@ int main(int count, char **words) {
         if (!is_look)
             replace(directory);
         printf("%ld\n", last_replaced(in(path, directory, "state")));
+    }
+    if (strcmp(way, "pairs") == 0) {
+        if (!is_look)
+            pairs(directory);
+        printf("%ld\n", last_pair(directory));
     }
     if (strcmp(way, "names") == 0) {
         if (!is_look)

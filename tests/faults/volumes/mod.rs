@@ -85,12 +85,17 @@ impl Room {
 
     /// Runs a program where the volume is shown.
     fn command(&self, memory: &str, argv: &[&str]) -> Command {
+        self.command_with("fsync", memory, argv)
+    }
+
+    /// The same with a policy.
+    fn command_with(&self, policy: &str, memory: &str, argv: &[&str]) -> Command {
         if against_native() {
             let mut command = Command::new(argv[0]);
             command.args(&argv[1..]);
             return command;
         }
-        let volume = format!("data:{}", self.tree());
+        let volume = format!("data:{}:{policy}", self.tree());
         self.with_state(husk(&["--memory", memory, "--volume", &volume], argv))
     }
 
@@ -149,12 +154,29 @@ fn survives(ways: &[&str]) {
 }
 
 fn survives_in(size: &str, rounds: usize, ways: &[&str]) {
+    survives_with("fsync", size, rounds, ways);
+}
+
+/// With a policy that makes each change durable, the program syncs nothing.
+fn survives_with(policy: &str, size: &str, rounds: usize, ways: &[&str]) {
+    let is_plain = policy == "immediate";
+    if is_plain && against_native() {
+        // Linux has no such directory, and nothing of it is killed.
+        return;
+    }
     let (mut dice, room) = (Dice::new(), Room::new("durable", size));
     let program = room.path("durable");
     build_c_with(include_str!("../sources/durable.c"), Path::new(&program), &[]);
     let tree = room.tree();
     for way in ways {
-        let command = |verb: Verb| room.command("128M", &[&program, verb.word(), way, &tree]);
+        let command = |verb: Verb| {
+            let argv = [&program, verb.word(), way, &tree];
+            let mut command = room.command_with(policy, "128M", &argv);
+            if is_plain {
+                command.env("PLAIN", "1");
+            }
+            command
+        };
         let mut acknowledged = 0;
         for round in 0..rounds {
             let printed = room.kill_after(command(Verb::Go), way, 1 + dice.below(150));
@@ -199,4 +221,14 @@ fn a_replaced_file_is_the_old_one_or_the_new_one_after_the_death_of_all() {
 #[test]
 fn the_names_that_lead_to_a_synced_file_survive_the_death_of_all() {
     survives(&["names"]);
+}
+
+#[test]
+fn what_an_immediate_volume_was_given_survives_the_death_of_all_without_a_sync() {
+    survives_with("immediate", "16M", ROUNDS, &["fsync", "grow", "replace", "names"]);
+}
+
+#[test]
+fn of_an_asynchronous_volume_the_death_of_all_takes_the_last_part_alone() {
+    survives_with("async=100", "16M", 2 * ROUNDS, &["pairs"]);
 }

@@ -23,9 +23,9 @@ cd "$tree" && echo *; cd "$overlay" && echo *; cd "$mount" && echo *
 "#;
 
 impl Room {
-    fn survivors(&self, number: &str, verb: &str) -> Command {
+    fn survivors(&self, policy: &str, number: &str, verb: &str) -> Command {
         let [overlay, mount] = ["overlay", "mount"].map(|name| self.path(name));
-        let volume = format!("data:{}", self.tree());
+        let volume = format!("data:{}:{policy}", self.tree());
         let options = ["--memory", "128M", "--volume", &volume, "--overlay", &overlay];
         let options = [&options[..], &["--mount", &mount]].concat();
         let argv = ["bash", "-c", SCRIPT, "bash", &self.tree(), &overlay, &mount, number, verb];
@@ -33,8 +33,8 @@ impl Room {
     }
 
     /// What there is in the volume, the overlay and the mount.
-    fn seen(&self, number: &str, verb: &str) -> [String; 3] {
-        let outcome = self.run(self.survivors(number, verb));
+    fn seen(&self, policy: &str, number: &str, verb: &str) -> [String; 3] {
+        let outcome = self.run(self.survivors(policy, number, verb));
         assert_eq!(outcome.code(), 0, "{}", outcome.shown());
         let text = String::from_utf8(outcome.stdout).expect("text");
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -52,16 +52,40 @@ fn what_survives_what_is_as_the_table_says() {
     room.scratch.fresh("mount");
     // The program is killed: all is there.
     let one = ["synced1 unsynced1", "overlaid1", "mounted1"];
-    assert_eq!(room.seen("1", "write"), one);
+    assert_eq!(room.seen("fsync", "1", "write"), one);
     // The image ends: the volume is there, the overlay is written back, the mount is lost.
-    assert_eq!(room.seen("1", "look"), ["synced1 unsynced1", "overlaid1", "*"]);
+    assert_eq!(room.seen("fsync", "1", "look"), ["synced1 unsynced1", "overlaid1", "*"]);
     // All of Husk is killed at once.
-    assert_eq!(room.kill_after(room.survivors("2", "stay"), "table", 1), 2);
-    let [volume, overlay, mount] = room.seen("2", "look");
+    assert_eq!(room.kill_after(room.survivors("fsync", "2", "stay"), "table", 1), 2);
+    let [volume, overlay, mount] = room.seen("fsync", "2", "look");
     let words: Vec<&str> = volume.split(' ').collect();
     for there in ["synced1", "unsynced1", "synced2"] {
         assert!(words.contains(&there), "{volume}");
     }
     assert_eq!((overlay.as_str(), mount.as_str()), ("overlaid1", "*"));
     room.is_clean();
+}
+
+#[test]
+fn with_each_policy_what_survives_what_is_as_the_table_says() {
+    if against_native() {
+        return;
+    }
+    for policy in ["async=60000", "immediate"] {
+        let room = Room::new("policies", "16M");
+        room.scratch.fresh("overlay");
+        room.scratch.fresh("mount");
+        assert_eq!(room.seen(policy, "1", "write")[0], "synced1 unsynced1");
+        assert_eq!(room.seen(policy, "1", "look")[0], "synced1 unsynced1");
+        assert_eq!(room.kill_after(room.survivors(policy, "2", "stay"), policy, 1), 2);
+        let volume = &room.seen(policy, "2", "look")[0];
+        let words: Vec<&str> = volume.split(' ').collect();
+        for there in ["synced1", "unsynced1"] {
+            assert!(words.contains(&there), "{policy}: {volume}");
+        }
+        if policy == "immediate" {
+            assert_eq!(volume, "synced1 synced2 unsynced1 unsynced2");
+        }
+        room.is_clean();
+    }
 }

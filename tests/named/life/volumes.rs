@@ -87,7 +87,11 @@ impl Room {
     }
 
     fn up(&self) {
-        let volume = format!("data:{}", self.tree);
+        self.up_with("fsync");
+    }
+
+    fn up_with(&self, policy: &str) {
+        let volume = format!("data:{}:{policy}", self.tree);
         self.done(&["up", "ci", "--memory", "64M", "--discard", "--volume", &volume]);
     }
 
@@ -179,6 +183,31 @@ fn who_syncs_waits_for_the_next_supervisor_and_what_was_acknowledged_survives_th
     let look = "import os, sys\nprint(os.path.getsize(sys.argv[1] + '/steps') // 8)\n";
     let there: u64 = room.printed(look, &[]).trim().parse().expect("a step");
     assert!(there >= last, "{there} of {last}");
+    room.done(&["down", "ci"]);
+}
+
+#[test]
+fn the_next_supervisor_has_the_policy_and_what_was_acknowledged_before_it_was_durable() {
+    if against_native() {
+        return;
+    }
+    let room = Room::new("policy");
+    let served = |what: &str| room.stat()["served"][what].clone();
+    for (policy, step) in [("async=60000", 200), ("immediate", 400)] {
+        room.up_with(policy);
+        room.printed(STEPS, &[&step.to_string()]);
+        let flushes = served("flushes").as_u64().expect("a number");
+        assert_eq!(served("policy"), policy);
+        assert_eq!(flushes < 100, policy != "immediate", "{policy}: {flushes}");
+        room.images.kill_supervisor("ci");
+        assert_eq!(room.printed(STEPS, &[&(step + 1).to_string()]), format!("{}\n", step + 1));
+        assert_eq!(served("policy"), policy);
+        room.done(&["down", "ci"]);
+        assert_eq!(room.done(&["volume", "check", "data"]), "data: clean\n");
+    }
+    room.up();
+    assert_eq!(room.printed(STEPS, &["402"]), "402\n");
+    assert_eq!(served("policy"), "fsync");
     room.done(&["down", "ci"]);
 }
 

@@ -1,5 +1,6 @@
 //! What becomes durable: the server of a volume is asked.
 
+use husk_kernel::fs::unsaved;
 use husk_kernel::image::volume;
 use husk_proto::image::MOUNTS_MAX;
 use husk_proto::volume::State;
@@ -13,6 +14,17 @@ pub(crate) fn commit(me: &mut Direct, inode: Inode, whole: bool) -> Result<()> {
     }
     match volume::of(&me.kernel, inode)? {
         Some(tree) => me.ask_volume(tree, (!whole).then_some(inode)),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn commit_changes(me: &mut Direct) -> Result<()> {
+    match unsaved::take_touched(&me.kernel) {
+        // What is gone has no names left, and those of others are saved by any object's.
+        Some(inode) => match volume::of(&me.kernel, inode) {
+            Ok(Some(tree)) => me.ask_volume(tree, Some(inode)),
+            _ => Ok(()),
+        },
         None => Ok(()),
     }
 }

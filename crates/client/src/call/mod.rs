@@ -1,5 +1,6 @@
 //! System calls: which ones Husk handles, by which method, and which go to the host.
 
+pub(crate) mod durable;
 pub(crate) mod fast_path;
 pub(crate) mod passthrough;
 pub(crate) mod refusals;

@@ -8,7 +8,7 @@ use husk_region::{Cell, INODE, Txn};
 
 use crate::Kernel;
 use crate::fs::directory::{entries, names, share};
-use crate::fs::{extended, rights};
+use crate::fs::{extended, rights, unsaved};
 use crate::image::answers::{self, Changes};
 use crate::state::{high, ino, kind_bits, live, low, pair, whole};
 use crate::watch::post;
@@ -49,7 +49,9 @@ pub fn change(
             told => post::of_file(txn, inode.number, told),
         };
         answers::keep(kernel, txn, Changes::Attributes, told, |_| [0; 2])
-    })
+    })?;
+    unsaved::note_attributes(kernel, inode);
+    Ok(())
 }
 
 /// The time of a status change. A write-back sees by that time alone that attributes of a host's

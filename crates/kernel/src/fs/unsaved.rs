@@ -15,13 +15,13 @@
 //!    is in between says so in its slot, before and after it is counted.
 //! 3. A note that is left by an inode that was freed is one too many, never one too few.
 
-use husk_proto::volume::Unsaved;
+use husk_proto::volume::{Policy, Unsaved};
 use husk_proto::{Inode, Result};
 use husk_region::{Cell, INODE};
 
-use crate::Kernel;
 use crate::image::volume;
-use crate::state::{ino, live, low};
+use crate::state::{high, ino, live, low};
+use crate::{Kernel, SAVE};
 
 /// Bytes are noted in units of so many.
 const UNIT: u64 = 64;
@@ -53,7 +53,7 @@ pub(crate) fn is_kept(ident: u64) -> bool {
 #[inline(always)]
 pub(crate) fn note_bytes(kernel: &Kernel, ident: u64, number: u32, from: u64, to: u64) {
     if is_kept(ident) {
-        note_range(kernel, number, from, to);
+        note_range(kernel, ident, number, from, to);
     }
 }
 
@@ -64,7 +64,8 @@ pub(crate) fn note_growth(kernel: &Kernel, ident: u64, number: u32, size: u64) {
 }
 
 #[cold]
-fn note_range(kernel: &Kernel, number: u32, from: u64, to: u64) {
+fn note_range(kernel: &Kernel, ident: u64, number: u32, from: u64, to: u64) {
+    touch(kernel, ident, number);
     let begin = (from / UNIT).min(UNITS_MAX - 1);
     let end = to.div_ceil(UNIT).min(UNITS_MAX);
     change(kernel, number, |word| {
@@ -89,9 +90,43 @@ fn change(kernel: &Kernel, number: u32, new: impl Fn(u64) -> u64) -> u64 {
 
 fn note(kernel: &Kernel, inode: Inode, bits: u64) {
     let ident = kernel.session.region.map.object(INODE, inode.number).word(ino::IDENT);
-    if is_kept(kernel.session.region.load(ident)) {
+    let ident = kernel.session.region.load(ident);
+    if is_kept(ident) {
         change(kernel, inode.number, |word| word | bits);
+        touch(kernel, ident, inode.number);
     }
+}
+
+/// Remembers what this thread changes in a volume where each change is to be durable at once.
+fn touch(kernel: &Kernel, ident: u64, number: u32) {
+    if volume::policy(kernel, volume::tree_of(ident)) == Policy::Immediate {
+        kernel.touched.set(Inode { generation: high(ident), number });
+        kernel.session.note(SAVE);
+    }
+}
+
+/// Attributes of an inode have changed.
+#[inline(always)]
+pub(crate) fn note_attributes(kernel: &Kernel, inode: Inode) {
+    let ident = kernel.session.region.map.object(INODE, inode.number).word(ino::IDENT);
+    let ident = kernel.session.region.load(ident);
+    if is_kept(ident) {
+        touch(kernel, ident, inode.number);
+    }
+}
+
+/// Whether this thread has changed something that is to be durable before its call returns.
+#[inline(always)]
+pub fn owes(kernel: &Kernel) -> bool {
+    kernel.session.attention() & SAVE != 0
+}
+
+/// What it has changed last, if anything; not from now on. One call changes one object, and names:
+/// these are saved with any object of their volume.
+pub fn take_touched(kernel: &Kernel) -> Option<Inode> {
+    let is_any = owes(kernel);
+    kernel.session.forget(SAVE);
+    is_any.then(|| kernel.touched.get())
 }
 
 /// Notes that a process may change a file's bytes without a call.
@@ -124,6 +159,7 @@ fn begin(kernel: &Kernel, ident: u64, dir: Inode) -> Cell {
     kernel.session.enter();
     kernel.session.region.add(words.word(volume::BEGUN), 1);
     change(kernel, dir.number, |word| word | NAMES);
+    touch(kernel, ident, dir.number);
     words
 }
 

@@ -11,7 +11,7 @@
 //! 3. Those whose results are there at the same time are woken by one call. One after the other,
 //!    each would get the core of the server first, and the last wait for programs in between.
 
-use husk_proto::volume::{Asked, Counter, NAME_BYTES_MAX, State, TOOK_CLASSES, Wish};
+use husk_proto::volume::{Asked, Counter, NAME_BYTES_MAX, Policy, State, TOOK_CLASSES, Wish};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::Cell;
 
@@ -37,6 +37,8 @@ const FOLLOWED: u32 = 5;
 const SINCE: u32 = 6;
 /// Moves with each group of answers: who waits sleeps on it.
 const GRANTED: u32 = 7;
+/// When changes are durable (`Policy`).
+const POLICY: u32 = 8;
 /// Counters for people (`Counter`).
 const COUNTERS: u32 = 16;
 /// What it is called, filled up with zeros.
@@ -50,7 +52,7 @@ const SLOTS_MAX: u32 = 32;
 const WORD_BYTES: usize = 8;
 
 const _: () = assert!(SLOTS_MAX <= u32::BITS);
-const _: () = assert!(COUNTERS + COUNTED <= NAME);
+const _: () = assert!(POLICY < COUNTERS && COUNTERS + COUNTED <= NAME);
 const _: () = assert!(NAME as usize + NAME_BYTES_MAX / WORD_BYTES <= TOOK as usize);
 const _: () = assert!(TOOK as usize + TOOK_CLASSES <= SLOTS as usize);
 const _: () = assert!(SLOTS + SLOTS_MAX * SLOT_WORDS <= WORDS);
@@ -126,6 +128,16 @@ pub fn set_state(kernel: &Kernel, tree: u32, state: State) {
     let cell = words(kernel, tree);
     session.region.store(cell.word(SERVER), pair(session.pid(), session.tid()));
     session.region.store(cell.word(STATE), word);
+}
+
+/// When what is changed in it is durable.
+pub fn policy(kernel: &Kernel, tree: u32) -> Policy {
+    Policy::of(kernel.session.region.load(words(kernel, tree).word(POLICY)))
+}
+
+/// Says when that is.
+pub fn set_policy(kernel: &Kernel, tree: u32, policy: Policy) {
+    kernel.session.region.store(words(kernel, tree).word(POLICY), policy.word());
 }
 
 /// Who writes its log: process and thread.

@@ -435,4 +435,8 @@ Shortcuts in shortcuts, looks {
     /// Whether the image has volumes.
     has_volumes = - {} -> bool = false,
         by image::volume::any;
+
+    /// Whether this thread has changed something that is to be durable before its call returns.
+    changes_owe = - {} -> bool = false,
+        by fs::unsaved::owes;
 }}

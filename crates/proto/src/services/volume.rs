@@ -18,6 +18,52 @@ pub enum State {
     Stopped,
 }
 
+/// When what a program changes in a volume is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Policy {
+    /// When a sync of it returns.
+    #[default]
+    Fsync,
+    /// Syncs return before that: a loss of power takes no more than what was acknowledged in so
+    /// many milliseconds, and of that always the last part.
+    Async(u32),
+    /// When the call that changed it returns.
+    Immediate,
+}
+
+impl Policy {
+    /// Longest time of `Async`, ms.
+    pub const ASYNC_MS_MAX: u32 = 60_000;
+
+    /// As a word of the region.
+    pub fn word(self) -> u64 {
+        match self {
+            Self::Fsync => 0,
+            Self::Immediate => 1,
+            Self::Async(most_ms) => u64::from(most_ms) << 2 | 2,
+        }
+    }
+
+    /// What a word of the region says.
+    pub fn of(word: u64) -> Self {
+        match word & 3 {
+            1 => Self::Immediate,
+            2 => Self::Async((word >> 2) as u32),
+            _ => Self::Fsync,
+        }
+    }
+}
+
+impl core::fmt::Display for Policy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Fsync => f.write_str("fsync"),
+            Self::Async(most_ms) => write!(f, "async={most_ms}"),
+            Self::Immediate => f.write_str("immediate"),
+        }
+    }
+}
+
 /// What is counted, for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -94,5 +140,10 @@ Volumes in volume, operations {
 
     /// The same for everything in all volumes.
     commit_all = - {} -> Result<()> = Ok(()),
+        by carrier;
+
+    /// Returns when what this thread has changed in a volume with policy `immediate` since the last
+    /// time is durable. `EIO`, `ENOSPC`: as above.
+    commit_changes = - {} -> Result<()> = Ok(()),
         by carrier;
 }}

@@ -3,7 +3,7 @@
 use crate::epoll::Sleeper;
 use crate::fs::Origin;
 use crate::place::Placement;
-use crate::volume::{Counter, NAME_BYTES_MAX, State, TOOK_CLASSES, Unsaved};
+use crate::volume::{Counter, NAME_BYTES_MAX, Policy, State, TOOK_CLASSES, Unsaved};
 use crate::watch::{Instance, MarkerName};
 use crate::{Inode, Result};
 
@@ -79,6 +79,10 @@ Overview in overview, looks {
     /// Whether volume `tree` is served.
     volume_state = - { tree: u32 } -> State,
         by image::volume::state;
+
+    /// When what is changed in volume `tree` is durable.
+    volume_policy = - { tree: u32 } -> Policy,
+        by image::volume::policy;
 
     /// What a volume is called, filled up with zeros, and since when it is served.
     volume_name = - { tree: u32 } -> ([u8; NAME_BYTES_MAX], i64),

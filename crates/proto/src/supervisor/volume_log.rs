@@ -3,7 +3,7 @@
 //! Programs wait in `Volumes::commit` until this process has granted their wishes. It finds what
 //! has changed in the notes that the handlers leave (`husk_kernel::fs::unsaved`).
 
-use crate::volume::{Asked, Counter, State, Unsaved, Wish};
+use crate::volume::{Asked, Counter, Policy, State, Unsaved, Wish};
 use crate::{Inode, Result};
 
 operations! { ($) volume_log_operations
@@ -17,6 +17,10 @@ VolumeLog in volume_log, operations {
     /// A volume is served, stopped, or neither.
     volume_set_state = - { tree: u32, state: State } -> (),
         by image::volume::set_state;
+
+    /// Says when what is changed in volume `tree` is durable.
+    volume_set_policy = - { tree: u32, policy: Policy } -> (),
+        by image::volume::set_policy;
 
     /// Another process follows when this one dies: programs that wait go on waiting.
     volume_set_followed = - { tree: u32 } -> (),

@@ -103,7 +103,7 @@ impl Image {
         for plan in &settings.mounts {
             let root = image.mount(plan)?;
             if let Some(volume) = settings.volumes.iter().find(|one| one.path == plan.path) {
-                image.volumes.push(Volume::open(&mut image.direct, root, &volume.name)?);
+                image.volumes.push(Volume::open(&mut image.direct, root, volume)?);
             }
         }
         if let Some(part) = &settings.part_of {

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use husk_abi::errno::without_number;
 use husk_proto::image::{Cover, MOUNTS_MAX, Udp};
 use husk_proto::place::{Origin, Policy, Rule};
+use husk_proto::volume::Policy as Durable;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
@@ -119,6 +120,8 @@ pub struct VolumePlan {
     pub name: String,
     /// The directory that it covers, real in `Settings`.
     pub path: PathBuf,
+    /// When what is changed there is durable.
+    pub policy: Durable,
 }
 
 /// A request that was found valid.
@@ -303,7 +306,8 @@ impl Request {
                 let what = format!("cannot use volume {name} twice");
                 return Err(Failure::new(what, "it has one tree", "keep one of them"));
             }
-            settled.push(VolumePlan { name, path: memory(&volume.path)?.path });
+            let (path, policy) = (memory(&volume.path)?.path, volume.policy);
+            settled.push(VolumePlan { name, path, policy });
         }
         Ok(settled)
     }
@@ -489,14 +493,33 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("choose at most {}", size(MEMORY_BYTES_MAX)))
 }
 
-/// Reads `NAME:DIR`.
+/// Reads `NAME:DIR`, or `NAME:DIR:POLICY`. A directory may have colons in its name: what is behind
+/// the last one counts as a policy only if it begins as one.
 pub fn parse_volume(text: &str) -> Result<VolumePlan, String> {
-    match text.split_once(':') {
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
-            Ok(VolumePlan { name: name.to_owned(), path: PathBuf::from(path) })
-        }
-        _ => Err("write NAME:DIR, as data:/var/lib/redis".to_owned()),
+    let Some((name, rest)) = text.split_once(':') else { return Err(NOT_A_VOLUME.to_owned()) };
+    let (path, policy) = match rest.rsplit_once(':').map(|(path, word)| (path, policy_of(word))) {
+        Some((path, Some(policy))) => (path, policy?),
+        _ => (rest, Durable::Fsync),
+    };
+    if name.is_empty() || path.is_empty() {
+        return Err(NOT_A_VOLUME.to_owned());
     }
+    Ok(VolumePlan { name: name.to_owned(), path: PathBuf::from(path), policy })
+}
+
+const NOT_A_VOLUME: &str = "write NAME:DIR or NAME:DIR:POLICY, as data:/var/lib/redis";
+
+/// `None`: it is no policy.
+fn policy_of(word: &str) -> Option<Result<Durable, String>> {
+    let most_ms = match word {
+        "fsync" => return Some(Ok(Durable::Fsync)),
+        "immediate" => return Some(Ok(Durable::Immediate)),
+        word => word.strip_prefix("async=")?,
+    };
+    let most = Durable::ASYNC_MS_MAX;
+    let in_range = most_ms.parse().ok().filter(|ms| (1..=most).contains(ms));
+    let wrong = || format!("choose async=1 to async={most}: milliseconds");
+    Some(in_range.map(Durable::Async).ok_or_else(wrong))
 }
 
 /// Reads a number of kernels; `settle_kernels` checks its range.

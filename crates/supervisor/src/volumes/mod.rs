@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   program: fsync ─► slot, bell ─► thread of the volume: look, write the log ─► answer
+//!   policy `async`: answer ─► later, at most so many ms: write the log (`owed`)
 //!   every 5 s ─► a part of what nobody has synced
 //!   a larger size ─► the next area, beside, then instead of the old one (`resize`)
 //!   end of the image ─► everything that is not in the log
@@ -10,7 +11,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. An answer is given when what was asked for is durable, never before.
+//! 1. An answer is given when what was asked for is durable, never before; with policy `async`,
+//!    when its place in the log is certain.
 //! 2. After a failed write everybody is told EIO, and nothing is tried again.
 //! 3. While this process lives, a program that waits is answered; when it has died, the program
 //!    finds out, or waits for the next one where there is one.
@@ -24,6 +26,7 @@ mod crashes;
 mod facts;
 mod look;
 mod open;
+mod owed;
 pub mod resize;
 mod save;
 pub mod stat;
@@ -49,6 +52,7 @@ use crate::image::attach;
 use crate::image::clock::exact_ns;
 use crate::output::failure::Failure;
 use crate::output::{say, say_aside};
+use crate::run::request::VolumePlan;
 use resize::Making;
 use save::Saver;
 
@@ -71,10 +75,15 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Acquires volume `name`, and puts what it holds into the empty tree of `root`.
-    pub fn open(direct: &mut Direct, root: Inode, name: &str) -> Result<Volume, Failure> {
+    /// Acquires a volume, and puts what it holds into the empty tree of `root`.
+    pub fn open(
+        direct: &mut Direct,
+        root: Inode,
+        VolumePlan { name, policy, .. }: &VolumePlan,
+    ) -> Result<Volume, Failure> {
         let area = Catalogue::of_user()?.acquire(name)?;
         let saver = open::open(direct, root, name, area)?;
+        direct.volume_set_policy(saver.tree(), *policy);
         Ok(Self::begun(direct, name, saver))
     }
 
@@ -98,8 +107,9 @@ impl Volume {
         }
     }
 
-    fn begun(direct: &mut Direct, name: &str, saver: Saver) -> Volume {
+    fn begun(direct: &mut Direct, name: &str, mut saver: Saver) -> Volume {
         let tree = saver.tree();
+        saver.set_policy(direct.volume_policy(tree));
         direct.volume_begin(tree, name.as_bytes(), exact_ns());
         // Whoever asks before the thread runs waits for it.
         direct.volume_set_state(tree, VolumeState::Served);
@@ -173,19 +183,26 @@ fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
     // Without it, syncs are as slow as on an older Linux.
     let _ = slice::shorten_to(SLICE_NS);
     direct.volume_set_state(tree, VolumeState::Served);
-    let (mut making, mut rest_due) = (None, Instant::now() + REST_EVERY);
+    let begun = Instant::now();
+    let now_ns = || begun.elapsed().as_nanos() as u64;
+    let (mut making, mut rest_due) = (None, begun + REST_EVERY);
     loop {
+        if saver.pay(&mut direct, now_ns()).is_err() {
+            look_at(&mut direct, &saver, name);
+        }
         if Instant::now() >= rest_due {
             rest_due = save_rest(&mut direct, &mut saver, name);
         }
         let bell = direct.volume_bell(tree);
-        if answer(&mut direct, &mut saver, name, &mut making) {
+        if answer(&mut direct, &mut saver, name, (&mut making, &now_ns)) {
             continue;
         }
         if stop.load(Ordering::Acquire) {
             return saver;
         }
-        if direct.volume_await_wishes(tree, bell, LOOK.as_nanos() as u64) {
+        let look_ns = LOOK.as_nanos() as u64;
+        let due_ns = saver.due_in_ns(now_ns()).unwrap_or(look_ns);
+        if direct.volume_await_wishes(tree, bell, due_ns.min(look_ns)) && due_ns >= look_ns {
             let is_dead = |pid, tid| husk_region::judge(pid, tid) == Life::Dead;
             direct.volume_sweep(tree, &is_dead);
         }
@@ -206,7 +223,12 @@ fn save_rest(direct: &mut Direct, saver: &mut Saver, name: &str) -> Instant {
 }
 
 /// Answers those who wait now, together; false: nobody waits for a sync.
-fn answer(direct: &mut Direct, saver: &mut Saver, name: &str, making: &mut Option<Making>) -> bool {
+fn answer(
+    direct: &mut Direct,
+    saver: &mut Saver,
+    name: &str,
+    (making, now_ns): (&mut Option<Making>, &dyn Fn() -> u64),
+) -> bool {
     let tree = saver.tree();
     let (mut waiting, mut sizes) = (Vec::new(), Vec::new());
     direct.volume_each_wish(tree, &mut |wish, asked| match asked {
@@ -225,7 +247,7 @@ fn answer(direct: &mut Direct, saver: &mut Saver, name: &str, making: &mut Optio
     }
     let begun = Instant::now();
     let (wishes, inodes): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
-    let result = saver.save(direct, &inodes).map_err(errno_of);
+    let result = saver.serve(direct, &inodes, now_ns).map_err(errno_of);
     look_at(direct, saver, name);
     direct.volume_count(tree, VolumeCounter::Wishes, wishes.len() as u64);
     direct.volume_count_group(tree, begun.elapsed().as_nanos() as u64);

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
 use husk_carrier::Direct;
-use husk_proto::volume::{Counter, Unsaved};
+use husk_proto::volume::{Counter, Policy, Unsaved};
 use husk_proto::{Errno, Fs as _, Inode, Overview as _, VolumeLog as _};
 use husk_storage::area::Area;
 use husk_storage::disk::Disk;
@@ -34,6 +34,7 @@ use husk_storage::tree::{Attributes, Change, Id, Kind, Writer, framed};
 
 use super::facts::{attributes, differ, extended, id_of, inode_of};
 use super::look::{Names, Seen, Wanted};
+use super::owed::Owed;
 
 /// Rounds of a checkpoint before programs are held up for what is still missing.
 const ROUNDS_MAX: u32 = 8;
@@ -77,6 +78,8 @@ pub struct Saver<D: Disk = Area> {
     checkpoints: u64,
     /// What was done by the logs before this one.
     before: Counts,
+    /// What is acknowledged and not durable yet.
+    owed: Owed,
 }
 
 /// Where the volume is, for a log that is to be there instead of another one.
@@ -96,8 +99,8 @@ impl<D: Disk> Saver<D> {
     ) -> Result<Self, Refusal> {
         let (dirs, objects) = (HashMap::new(), HashMap::new());
         let view = View { tree, root, dirs, objects, begun: None };
-        let before = Counts::default();
-        let mut saver = Self { view, log, is_behind: true, checkpoints: 0, before };
+        let (before, owed) = (Counts::default(), Owed::default());
+        let mut saver = Self { view, log, is_behind: true, checkpoints: 0, before, owed };
         saver.checkpoint(direct)?;
         Ok(saver)
     }
@@ -112,19 +115,80 @@ impl<D: Disk> Saver<D> {
         self.log.is_stopped()
     }
 
+    /// Says when what is asked for is to be durable.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.owed = Owed::new(policy);
+    }
+
     /// Makes durable what is asked for; `None`: everything.
     pub fn save(&mut self, direct: &mut Direct, wishes: &[Option<Inode>]) -> Result<(), Refusal> {
-        self.save_asked(direct, Asked::Wishes(wishes)).map(drop)
+        self.save_asked(direct, Asked::Wishes(wishes), true).map(drop)
+    }
+
+    /// The same as the policy says: with `async`, what is asked for has its place in the log when
+    /// this returns, and is durable when `pay` has made it so. Who asks for everything waits.
+    pub fn serve(
+        &mut self,
+        direct: &mut Direct,
+        wishes: &[Option<Inode>],
+        now_ns: &dyn Fn() -> u64,
+    ) -> Result<(), Refusal> {
+        if !self.owed.may_be() || wishes.iter().any(Option::is_none) {
+            return self.save(direct, wishes);
+        }
+        let begun_ns = now_ns();
+        if planted(Mutant::TakenLate) {
+            self.owed.add(begun_ns);
+            return self.pay(direct, now_ns());
+        }
+        self.save_asked(direct, Asked::Wishes(wishes), false)?;
+        if self.log.durable() < self.log.appended() {
+            self.owed.add(begun_ns);
+        }
+        self.pay(direct, now_ns())
+    }
+
+    /// Makes durable what is owed, where that is due.
+    pub fn pay(&mut self, direct: &mut Direct, now_ns: u64) -> Result<(), Refusal> {
+        if !self.owed.is_due(now_ns) || planted(Mutant::NeverPaid) {
+            return Ok(());
+        }
+        if planted(Mutant::TakenLate) {
+            return self.save(direct, &[None]);
+        }
+        self.flush()?;
+        self.tell(direct);
+        Ok(())
+    }
+
+    /// How long until something is due; `None`: nothing is owed.
+    pub fn due_in_ns(&self, now_ns: u64) -> Option<u64> {
+        self.owed.due_in_ns(now_ns)
+    }
+
+    fn flush(&mut self) -> Result<(), Refusal> {
+        self.log.wait(self.log.appended())?;
+        self.owed.pay();
+        Ok(())
     }
 
     /// Makes durable a part of what nobody has synced; whether nothing is left. A file that is
     /// mapped to write to is left out: it would be written as a whole each time.
     pub fn save_rest(&mut self, direct: &mut Direct) -> Result<bool, Refusal> {
-        self.save_asked(direct, Asked::Rest)
+        self.save_asked(direct, Asked::Rest, true)
     }
 
-    fn save_asked(&mut self, direct: &mut Direct, asked: Asked<'_>) -> Result<bool, Refusal> {
-        let saved = if self.is_behind { Err(Refusal::Full) } else { self.write(direct, asked) };
+    /// `flushes`: it is durable on return.
+    fn save_asked(
+        &mut self,
+        direct: &mut Direct,
+        asked: Asked<'_>,
+        flushes: bool,
+    ) -> Result<bool, Refusal> {
+        let saved = match self.is_behind {
+            true => Err(Refusal::Full),
+            false => self.write(direct, asked, flushes),
+        };
         let result = match saved {
             Err(Refusal::Stopped) => Err(Refusal::Stopped),
             Err(_) => {
@@ -177,6 +241,7 @@ impl<D: Disk> Saver<D> {
         self.before.frames += done.frames;
         self.before.bytes += done.bytes;
         self.log = log;
+        self.owed.pay();
         if settled.is_err() {
             self.log.abandon();
             return Err(Errno::EIO);
@@ -206,7 +271,12 @@ impl<D: Disk> Saver<D> {
     }
 
     /// Whether nothing of what was asked for is left.
-    fn write(&mut self, direct: &mut Direct, asked: Asked<'_>) -> Result<bool, Refusal> {
+    fn write(
+        &mut self,
+        direct: &mut Direct,
+        asked: Asked<'_>,
+        flushes: bool,
+    ) -> Result<bool, Refusal> {
         let mut writer = Writer::default();
         let seen = match planted(Mutant::NamesNotWritten) {
             true => None,
@@ -232,7 +302,9 @@ impl<D: Disk> Saver<D> {
         if planted(Mutant::AnsweredFirst) {
             return Ok(is_all);
         }
-        self.log.wait(self.log.appended())?;
+        if flushes {
+            self.flush()?;
+        }
         self.view.begun = begun;
         Ok(is_all)
     }
@@ -254,6 +326,7 @@ impl<D: Disk> Saver<D> {
     fn checkpoint(&mut self, direct: &mut Direct) -> Result<(), Refusal> {
         let (view, log) = (&mut self.view, &self.log);
         log.checkpoint(log.appended(), |writer| view.snapshot(direct, writer))?;
+        self.owed.pay();
         self.is_behind = false;
         self.checkpoints += 1;
         self.tell(direct);
@@ -577,17 +650,23 @@ pub enum Mutant {
     ReplacedUnwritten,
     /// Another log takes the place of one before the tree is in it.
     PlaceTakenFirst,
+    /// What was acknowledged before it was durable is not made durable in time.
+    NeverPaid,
+    /// It is taken from the image when it is due, not when it is acknowledged.
+    TakenLate,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 5] = [
+    pub const ALL: [Mutant; 7] = [
         Self::NamesNotWritten,
         Self::BytesNotWritten,
         Self::AnsweredFirst,
         Self::ReplacedUnwritten,
         Self::PlaceTakenFirst,
+        Self::NeverPaid,
+        Self::TakenLate,
     ];
 }
 

@@ -35,6 +35,8 @@ pub struct Report {
 pub struct Served {
     /// A write has failed: nothing is made durable any more.
     pub stopped: bool,
+    /// When changes are durable: `fsync`, `async=MS` or `immediate`.
+    pub policy: String,
     /// For how long, s.
     pub seconds: f64,
     /// Syncs of programs that were answered.
@@ -83,6 +85,7 @@ impl Served {
         let used = count(Counter::Used);
         Served {
             stopped: direct.volume_state(tree) == VolumeState::Stopped,
+            policy: direct.volume_policy(tree).to_string(),
             seconds: (exact_ns() - since_ns).max(1) as f64 / NS_PER_S,
             syncs: count(Counter::Wishes),
             groups: count(Counter::Groups),
@@ -115,6 +118,7 @@ impl Served {
         if self.stopped {
             text += "stopped   a write to its disk has failed: nothing is made durable any more\n";
         }
+        let _ = writeln!(text, "policy    {}", self.policy);
         let (log, log_room) = (size(self.log_bytes), size(self.log_room_bytes));
         let (held, held_room) = (size(self.held_bytes), size(self.held_room_bytes));
         let _ = writeln!(text, "log       {log} of {log_room}, {} checkpoints", self.checkpoints);
