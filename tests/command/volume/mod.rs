@@ -1,5 +1,6 @@
 //! `husk volume`, as people and scripts use it.
 
+mod disks;
 mod larger;
 mod policies;
 mod unfit;

@@ -249,8 +249,12 @@ impl Locked {
 impl Area {
     /// Makes an area at `path`: a new file, or a device that is there. Durable on return.
     pub fn make(path: &Path, header: &Header, what: &str) -> Result<(), Problem> {
-        let file =
-            place::open(path, Use::Make).map_err(|error| place::cannot_open(what, path, &error))?;
+        let file = place::open(path, Use::Make).map_err(|error| {
+            if place::has_made(path, &error) {
+                let _ = std::fs::remove_file(path);
+            }
+            place::cannot_open(what, path, &error)
+        })?;
         let made = Self::fill(&file, path, header, what);
         let is_file = file.metadata().is_ok_and(|found| found.is_file());
         if made.is_err() && is_file {

@@ -76,6 +76,13 @@ pub fn check_file_system(directory: &File, what: &str) -> Result<(), Problem> {
     }
 }
 
+/// Whether an `open` to make a file has failed and left it there: Linux makes it before it finds
+/// that the file system has no O_DIRECT. One that was there before has another error.
+pub fn has_made(path: &Path, error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::INVAL)
+        && path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == 0)
+}
+
 /// Why opening it to make it failed.
 pub fn cannot_open(what: &str, path: &Path, error: &io::Error) -> Problem {
     let shown = path.display();
