@@ -27,6 +27,7 @@ typedef struct tenacious_queue tenacious_queue;
 typedef struct tenacious_map tenacious_map;
 typedef struct tenacious_counter tenacious_counter;
 typedef struct tenacious_batch tenacious_batch;
+typedef struct tenacious_doorbell tenacious_doorbell;
 
 /* Bytes that the store hands out: give them back with tenacious_bytes_free. */
 typedef struct tenacious_bytes {
@@ -54,6 +55,17 @@ int tenacious_wait(const tenacious_store *store, uint64_t lsn);
  * thread of the store, one callback after the other, in the order of the numbers. */
 int tenacious_on_durable(const tenacious_store *store, uint64_t lsn,
                          void (*callback)(void *context, int error), void *context);
+
+/* A doorbell: a descriptor that is readable once a change that it was asked for is durable, or
+ * never will be. It is for epoll, poll and select: nobody may read it, write to it or close it. */
+int tenacious_doorbell_open(const tenacious_store *store, tenacious_doorbell **bell);
+void tenacious_doorbell_free(tenacious_doorbell *bell);
+int tenacious_doorbell_fd(const tenacious_doorbell *bell);
+/* Asks for a ring once the change is durable; of any number of changes. */
+int tenacious_doorbell_ring_at(const tenacious_doorbell *bell, uint64_t lsn);
+/* Answers it: not readable until the next ring. *durable: up to which change all are durable now.
+ * -EIO: a write has failed, and no more will be. */
+int tenacious_doorbell_take(const tenacious_doorbell *bell, uint64_t *durable);
 
 /* A structure by its name (UTF-8, 1 to 255 bytes), made if there is none. */
 int tenacious_log_open(const tenacious_store *store, const char *name, tenacious_log **log);

@@ -8,9 +8,10 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use tenacious::{Batch, Counter, Error, Item, Log, Lsn, Map, Queue, Store};
+use tenacious::{Batch, Counter, Doorbell, Error, Item, Log, Lsn, Map, Queue, Store};
 
 mod arguments;
 mod batch;
@@ -165,6 +166,27 @@ interface! {
             callback(context.pointer(), result.map_or_else(|error| -error.errno(), |()| 0));
         };
         store.on_durable(Lsn(lsn), call).map_or_else(|error| failed(&error), |()| 0)
+    }
+
+    tenacious_doorbell_open(store: *const Store, bell: *mut *mut Doorbell) -> c_int {
+        let Some(store) = shared(store) else { return invalid("the store") };
+        hand_out(store.doorbell(), bell)
+    }
+
+    tenacious_doorbell_free(bell: *mut Doorbell) { arguments::free(bell) }
+
+    tenacious_doorbell_fd(bell: *const Doorbell) -> c_int {
+        shared(bell).map_or_else(|| invalid("the doorbell"), AsRawFd::as_raw_fd)
+    }
+
+    tenacious_doorbell_ring_at(bell: *const Doorbell, lsn: u64) -> c_int {
+        let Some(bell) = shared(bell) else { return invalid("the doorbell") };
+        bell.ring_at(Lsn(lsn)).map_or_else(|error| failed(&error), |()| 0)
+    }
+
+    tenacious_doorbell_take(bell: *const Doorbell, durable: *mut u64) -> c_int {
+        let Some(bell) = shared(bell) else { return invalid("the doorbell") };
+        number_of(bell.take(), durable)
     }
 
     tenacious_bytes_free(bytes: Bytes) {

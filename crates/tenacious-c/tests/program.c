@@ -1,9 +1,12 @@
 /* All functions of the header, once; built by interface.rs. */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 
 #include "tenacious.h"
 
@@ -30,6 +33,53 @@ static int is(tenacious_bytes bytes, const char *text) {
     int same = bytes.length == strlen(text) && !memcmp(bytes.data, text, bytes.length);
     tenacious_bytes_free(bytes);
     return same;
+}
+
+#define LIMIT_MS 60000
+
+/* Whether a descriptor is readable within a time, as each of the three says. */
+static int by_poll(int fd, int limit_ms) {
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    return poll(&one, 1, limit_ms) == 1 && one.revents == POLLIN;
+}
+
+static int by_select(int fd, int limit_ms) {
+    struct timeval limit = {.tv_sec = limit_ms / 1000};
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    return select(fd + 1, &set, NULL, NULL, &limit) == 1 && FD_ISSET(fd, &set);
+}
+
+static int epoll;
+
+static int by_epoll(int fd, int limit_ms) {
+    struct epoll_event event;
+    return epoll_wait(epoll, &event, 1, limit_ms) == 1 && event.data.fd == fd;
+}
+
+/* A doorbell rings when a change is durable, for whoever waits and in whichever way. */
+static void doorbell(tenacious_store *store, tenacious_counter *counter) {
+    int (*ways[])(int, int) = {by_poll, by_select, by_epoll};
+    tenacious_doorbell *bell;
+    uint64_t lsn, done;
+    MUST(tenacious_doorbell_open(NULL, &bell) == -EINVAL && tenacious_doorbell_fd(NULL) < 0);
+    MUST(tenacious_doorbell_open(store, &bell) == 0);
+    int fd = tenacious_doorbell_fd(bell);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = fd};
+    MUST((epoll = epoll_create1(0)) >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+    for (int round = 0; round < 9; round++) {
+        MUST(tenacious_counter_add(counter, 0, &lsn) == 0);
+        MUST(!by_poll(fd, 0) && !by_select(fd, 0));
+        MUST(tenacious_doorbell_ring_at(bell, lsn) == 0);
+        MUST(ways[round % 3](fd, LIMIT_MS) && tenacious_durable(store) >= lsn);
+        MUST(tenacious_doorbell_take(bell, &done) == 0 && done >= lsn && !by_poll(fd, 0));
+    }
+    /* One that is durable already rings at once, one that does not exist never does. */
+    MUST(tenacious_doorbell_ring_at(bell, lsn) == 0 && by_poll(fd, 0));
+    MUST(tenacious_doorbell_take(bell, NULL) == 0);
+    MUST(tenacious_doorbell_ring_at(bell, lsn + 1) == -EINVAL && !by_poll(fd, 0));
+    tenacious_doorbell_free(bell);
 }
 
 int main(int count, char **arguments) {
@@ -99,6 +149,7 @@ int main(int count, char **arguments) {
     pthread_mutex_unlock(&lock);
     MUST(called == 1 && tenacious_durable(store) >= lsn && tenacious_wait(store, lsn) == 0);
     MUST(tenacious_wait(store, lsn + 1) == -EINVAL);
+    doorbell(store, counter);
     tenacious_log_free(log);
     tenacious_queue_free(queue);
     tenacious_map_free(map);

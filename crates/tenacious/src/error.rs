@@ -10,6 +10,8 @@ use husk_storage::log::Refusal;
 pub enum Error {
     /// The store cannot be made or opened: what, why, and what to do.
     Open(String),
+    /// There is no descriptor for a doorbell: this errno.
+    Descriptor(i32),
     /// The store has no room for more. Removing something makes room.
     Full,
     /// The batch is longer than [`crate::BATCH_BYTES_MAX`], or than the store takes at once.
@@ -36,6 +38,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
         let errno = match self {
+            Self::Descriptor(errno) => return *errno,
             Self::Open(_) | Self::Stopped => Errno::IO,
             Self::Full => Errno::NOSPC,
             Self::TooLong => Errno::FBIG,
@@ -61,6 +64,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Open(line) => line,
+            Self::Descriptor(_) => "no descriptor could be made; close some (`ulimit -n`)",
             Self::Full => "the store is full; remove something, or make a larger one",
             Self::TooLong => "the batch is too long; split it",
             Self::Stopped => {

@@ -10,8 +10,9 @@
 //!
 //! Each change takes effect in memory at once and returns its number, an [`Lsn`]. It is durable
 //! once [`Store::wait`] has returned for that number, or once the callback given to
-//! [`Store::on_durable`] has run. After a crash a store holds the changes up to some number, in
-//! order, with all that were durable: never one change without those before it.
+//! [`Store::on_durable`] has run; a [`Doorbell`] tells event loops. After a crash a store holds the
+//! changes up to some number, in order, with all that were durable: never one change without those
+//! before it.
 //!
 //! ```
 //! # let directory = tempfile::tempdir()?;
@@ -30,6 +31,7 @@
 
 mod batch;
 mod committer;
+mod doorbell;
 mod error;
 mod record;
 mod state;
@@ -40,6 +42,7 @@ mod structures;
 mod crashes;
 
 pub use batch::Batch;
+pub use doorbell::Doorbell;
 pub use error::Error;
 pub use husk_storage::log::Lsn;
 pub use store::{Counts, Options, Store};

@@ -24,6 +24,7 @@ use husk_storage::{Problem, Uuid};
 
 use crate::batch::{self, Batch};
 use crate::committer::{self, Callback, Errands};
+use crate::doorbell::Doorbell;
 use crate::record::{self, Kind, Operation};
 use crate::state::{State, Structure};
 use crate::structures::{Counter, Log, Map, Queue};
@@ -167,6 +168,13 @@ impl Store {
         Ok(Self { shared: Arc::new(Shared { core, committer: Mutex::new(Some(thread)) }) })
     }
 
+    /// A store without a thread.
+    #[cfg(test)]
+    pub(crate) fn of(core: Core) -> Self {
+        let (core, committer) = (Arc::new(core), Mutex::default());
+        Self { shared: Arc::new(Shared { core, committer }) }
+    }
+
     pub(crate) fn core(&self) -> &Core {
         &self.shared.core
     }
@@ -235,6 +243,11 @@ impl Store {
         }
         self.core().errands.add(lsn, Box::new(callback) as Callback);
         Ok(())
+    }
+
+    /// Makes a descriptor that is readable when changes are durable: for epoll, poll and select.
+    pub fn doorbell(&self) -> Result<Doorbell, Error> {
+        Doorbell::new(self.clone())
     }
 
     /// Writes the whole state, so that the next open replays nothing.
