@@ -62,7 +62,8 @@ fn serve(stream: &TcpStream, store: &Store, map: &Map) -> Result<(), Box<dyn Err
             ["count"] => map.len().to_string(),
             _ => "error: set KEY VALUE, get KEY, del KEY or count".to_owned(),
         };
-        writeln!(&mut &*stream, "{answer}")?;
+        // One write: Linux would keep the second one back until the first is acknowledged (Nagle).
+        (&mut &*stream).write_all(format!("{answer}\n").as_bytes())?;
     }
     Ok(())
 }
