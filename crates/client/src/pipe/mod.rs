@@ -732,8 +732,13 @@ fn fetch<H: Host>(host: &H, fd: usize, spans: &[Span; 2]) -> u64 {
 
 /// Bytes that the host has for the reader of a pipe or socket.
 pub(crate) fn waiting_at_host<H: Host>(host: &H, fd: usize) -> u64 {
+    host_count(host, fd, FIONREAD)
+}
+
+/// A count that `ioctl` tells of a descriptor.
+pub(crate) fn host_count<H: Host>(host: &H, fd: usize, request: u32) -> u64 {
     let mut count = [0u8; 4];
-    let args = [fd, FIONREAD as usize, count.as_mut_ptr() as usize, 0, 0, 0];
+    let args = [fd, request as usize, count.as_mut_ptr() as usize, 0, 0, 0];
     let raw = host.call(nr::ioctl, args);
     let count = get32(&core::hint::black_box(count), 0);
     if raw == 0 { u64::from(count) } else { 0 }

@@ -630,7 +630,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some(lane) = mate.filter(|&lane| self.services.pipe_waiting(lane) > 0) else { return };
         if !self.give_ring(fd, lane) {
             // Readers of the image find it all the same.
-            let _ = self.withdraw_lane(lane, To::Loss);
+            let _ = self.withdraw_lane(lane, To::Written);
         }
     }
 

@@ -4,14 +4,18 @@
 //! process that has it (`pidfd_getfd`), uses it under both locks of the ring, and closes it at
 //! once; nobody makes a child meanwhile, who would keep it.
 
-use crate::pipe::{LANDING_LOOKS, LANDING_NAP_NS, ROUNDS_MAX, vectors, waiting_at_host};
+use crate::pipe::{
+    LANDING_LOOKS, LANDING_NAP_NS, ROUNDS_MAX, host_count, vectors, waiting_at_host,
+};
 use crate::{Answer, Client, Host, Memory};
 use core::sync::atomic::{AtomicBool, Ordering};
 use husk_abi::nr;
 use husk_abi::sys::general::{
     F_GETFL, F_SETFL, FASYNC, O_CLOEXEC, O_NONBLOCK, POLLHUP, POLLRDHUP, RLIMIT_NOFILE,
 };
-use husk_abi::sys::net::{AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SO_SNDBUF, SOCK_STREAM, SOL_SOCKET};
+use husk_abi::sys::net::{
+    AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SO_RCVBUF, SO_SNDBUF, SOCK_STREAM, SOL_SOCKET,
+};
 use husk_abi::sys::prctl::PR_GET_SECCOMP;
 use husk_proto::fs::Span;
 use husk_proto::pipe::{End, Pipe, Withdrawal};
@@ -34,6 +38,8 @@ pub(crate) enum To {
     Set,
     /// The same, where nobody is to wait for it.
     Loss,
+    /// At the host, whose writer is about to close it: nobody could put them there later.
+    Written,
     /// At the host.
     Host,
     /// At the host's socket under this number, even where nobody is at its other end any more.
@@ -46,8 +52,14 @@ impl To {
     }
 }
 
-/// Looks for bytes of TCP that are on their way.
+/// Looks for bytes of TCP that are on their way; for those that are known to come, or to find room,
+/// some seconds, for after half of a rotation nobody could put them in order.
 const ARRIVAL_LOOKS: u32 = 100;
+const ROTATION_LOOKS: u32 = 20_000;
+/// Room for what a socket receives, as `SO_RCVBUF` says it, with which TCP is fast.
+const LEAST_WINDOW_BYTES: u32 = 65_536;
+/// Bytes of a TCP socket that were not sent yet.
+const SIOCOUTQNSD: u32 = 0x894b;
 
 /// Whether this program may come to where it cannot borrow from others, or they from it.
 static APART: AtomicBool = AtomicBool::new(false);
@@ -182,7 +194,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `size`: what the writer's buffer had, where that has been made larger.
     fn withdraw_until_done(&mut self, lane: Pipe, to: To, size: &mut Option<u32>) -> Result<()> {
         let mut looks = 0;
-        let rounds = if to == To::Loss { LOSS_ROUNDS } else { ROUNDS_MAX };
+        let brief = matches!(to, To::Loss | To::Written);
+        let rounds = if brief { LOSS_ROUNDS } else { ROUNDS_MAX };
         for _ in 0..rounds {
             // Beside bytes of the host's that are not all there yet nothing can be put in order:
             // locks that are held meanwhile keep readers away, who would find nothing.
@@ -247,7 +260,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let reader = match (self.borrow(lane), to) {
             (Ok(reader), _) => reader,
             // Nobody will read them.
-            (Err(Errno::EPIPE), To::Host | To::Set | To::Loss) => {
+            (Err(Errno::EPIPE), To::Host | To::Set | To::Loss | To::Written) => {
                 if let Some(mate) = self.services.lane_mate(lane) {
                     self.services.lane_reset(mate, false);
                 }
@@ -275,15 +288,22 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         put
     }
 
-    /// Bytes that the host has in a lane; of TCP all that it was given have come by then, or it is
-    /// not known (`None`).
-    fn settled_behind(&mut self, lane: Pipe, reader: usize) -> Option<u64> {
-        for _ in 0..ARRIVAL_LOOKS {
+    /// Bytes that the host has in a lane, of TCP with those that find no room at the reader yet and
+    /// come as it reads. `None`: it is not known, or a small window would let them come slowly.
+    fn settled_behind(&mut self, lane: Pipe, reader: usize, writer: usize) -> Option<u64> {
+        for look in 0..ARRIVAL_LOOKS {
             let behind = waiting_at_host(&self.host, reader);
             if !self.services.lane_is_tcp(lane) || self.services.pipe_at_host(lane) == behind {
                 return Some(behind);
             }
             self.nap(LANDING_NAP_NS);
+            // What is on its way at this moment is in neither count.
+            let unsent = host_count(&self.host, writer, SIOCOUTQNSD);
+            let all = waiting_at_host(&self.host, reader) + unsent;
+            if look > ARRIVAL_LOOKS / 2 && self.services.pipe_at_host(lane) == all {
+                let room = self.socket_option(reader, SO_RCVBUF as usize).unwrap_or(0);
+                return (room >= LEAST_WINDOW_BYTES).then_some(all);
+            }
         }
         None
     }
@@ -295,7 +315,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         writer: usize,
         spans: &[Span; 2],
     ) -> Result<u64> {
-        let behind = self.settled_behind(lane, reader);
+        let behind = self.settled_behind(lane, reader, writer);
         let Some(behind) = behind else { return Ok(0) };
         self.services.pipe_withdrawing(lane, behind);
         if behind == 0 {
@@ -387,7 +407,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// Receives or sends at least one byte, after some looks at most; how many.
     fn move_soon(&mut self, number: usize, [fd, address, length]: [usize; 3]) -> Result<usize> {
         let flags = (MSG_DONTWAIT | MSG_NOSIGNAL) as usize;
-        for _ in 0..ARRIVAL_LOOKS {
+        for _ in 0..ROTATION_LOOKS {
             let done = Errno::check(self.host.call(number, [fd, address, length, flags, 0, 0]));
             match done {
                 Ok(0) => break,
@@ -400,9 +420,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Sets the room for what a socket has sent; what to set it to again, for the host doubles it,
-    /// in bytes.
+    /// in bytes. What has more room than is needed keeps it, for the host might give it less.
     fn swap_buffer_size(&self, fd: usize, bytes: u32) -> u32 {
         let before = self.socket_option(fd, SO_SNDBUF as usize).unwrap_or(0) / 2;
+        if before.min(bytes) >= ROOM_BYTES {
+            return before;
+        }
         let size = core::hint::black_box(bytes.to_le_bytes());
         let args = [fd, SOL_SOCKET as usize, SO_SNDBUF as usize, size.as_ptr() as usize, 4, 0];
         self.host.call(nr::setsockopt, args);
