@@ -303,3 +303,65 @@ fn top_shows_who_moves_how_many_bytes_by_rings() {
     let output = images.husk(&["down", "ci", "--force", "--discard"]);
     assert!(output.status.success(), "{}", shown(&output));
 }
+
+/// A thread that has often slept in a read, and one that has in a set of three sockets; both do so
+/// again.
+const SLEEPERS: &str = "
+import os, select, socket, threading, time
+pairs, awake = [socket.socketpair() for _ in range(4)], threading.Semaphore(0)
+for near, far in pairs:
+    for _ in range(60): near.send(b'w'); far.recv(1); far.send(b'v'); near.recv(1)
+events = select.epoll()
+ends = {far.fileno(): far for _, far in pairs[1:]}
+for number in ends: events.register(number, select.EPOLLIN)
+def reads():
+    while os.read(pairs[0][1].fileno(), 1): awake.release()
+def waits():
+    while True:
+        for number, _ in events.poll(): ends[number].recv(1)
+        awake.release()
+for work in (reads, waits): threading.Thread(target=work, daemon=True).start()
+for turn in range(300):
+    time.sleep(0.001)
+    for near in (pairs[0][0], pairs[1 + turn % 3][0]): near.send(b'x'); awake.acquire()
+open('numbers', 'w').write('%d %d %d.' % (os.getpid(), pairs[0][1].fileno(), events.fileno()))
+time.sleep(600)
+";
+
+const BELL: &str = ", and a bell wakes it";
+
+#[test]
+fn explain_says_of_who_sleeps_by_a_bell_what_it_waits_for() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("sleepers");
+    images.up("ci");
+    let started = format!("python3 -c \"{SLEEPERS}\" > /dev/null 2>&1 &");
+    images.done(&["exec", "ci", "--", "bash", "-euc", &started]);
+    let mut numbers = String::new();
+    until("it has slept often", || {
+        numbers = images.script("ci", "cat numbers 2> /dev/null || true");
+        numbers.ends_with('.')
+    });
+    let numbers: Vec<&str> = numbers.trim_end_matches('.').split(' ').collect();
+    let [pid, socket, set] = numbers[..] else { panic!("{numbers:?}") };
+    let wanted = [
+        format!("sleeps in a read({socket}), by ppoll, in the host; its bytes come by ring{BELL}"),
+        format!("epoll_wait({set}), in the host; bytes of 3 of its sockets come by ring{BELL}"),
+    ];
+    let mut said = String::new();
+    until("both sleep", || {
+        said = images.done(&["explain", "ci", pid]);
+        wanted.iter().all(|line| said.contains(line))
+    });
+    let told: Value = serde_json::from_str(&images.done(&["explain", pid, "--json"])).expect(&said);
+    let threads = told["threads"].as_array().expect("a list");
+    let of = |fd: &str| threads.iter().find(|one| one["fd"].to_string() == fd).expect("a thread");
+    let is = |one: &Value, names: [&str; 2]| names.iter().all(|name| one[*name] == true);
+    let (read, wait) = (of(socket), of(set));
+    assert!(is(read, ["by_ring", "by_bell"]) && read["reads"] == true, "{told}");
+    assert!(is(wait, ["by_ring", "by_bell"]) && wait["ring_sockets"] == 3, "{told}");
+    let output = images.husk(&["down", "ci", "--force", "--discard"]);
+    assert!(output.status.success(), "{}", shown(&output));
+}

@@ -7,7 +7,8 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 
-use husk_proto::descriptor::{Descriptors as _, Slot};
+use husk_proto::descriptor::{Descriptors as _, Files, Slot};
+use husk_proto::epoll::Epolls as _;
 use husk_proto::place::{Moment, Origin, Placement, Policy, Rule, SHOWN_ONE};
 use husk_proto::process::ALONG_MAX;
 use husk_proto::{Overview as _, Shortcuts as _};
@@ -21,7 +22,7 @@ use crate::nodes::other_hosts;
 use crate::output::failure::Failure;
 use crate::run::launch::{PLACE_MASK, PLACE_SHIFT};
 use crate::show::sockets;
-use crate::show::waits::{self, Wait};
+use crate::show::waits::{self, Bytes, Wait};
 
 /// Who says how a process runs that nobody has placed, in an image whose processes are.
 const NOBODY: &str = "none: it has not been placed yet";
@@ -85,8 +86,9 @@ pub struct Thread {
     /// What it waits for.
     #[serde(flatten)]
     pub wait: Wait,
-    /// Bytes of the descriptor that it waits for go through shared memory.
-    pub by_ring: bool,
+    /// How bytes of that come.
+    #[serde(flatten)]
+    pub bytes: Bytes,
 }
 
 /// How a process got its kernel.
@@ -179,7 +181,7 @@ pub fn report(name: Option<&str>, pid: &str) -> Result<Report, Failure> {
         said_by,
         placed: placed.map(|placed| how(&visit, &placed)),
         now: process.as_ref().and_then(|_| now(number)),
-        threads: process.as_ref().map_or(Vec::new(), |_| threads(&visit, number)),
+        threads: process.as_ref().map_or(Vec::new(), |_| threads(&mut visit, number)),
         name: process.as_ref().map_or(String::new(), |process| process.name.clone()),
         command: process.map_or(Vec::new(), |process| process.command),
         kept_by: record.map_or(Vec::new(), |_| kept_by(&mut visit, number)),
@@ -323,14 +325,35 @@ fn now(pid: u32) -> Option<Now> {
     Some(Now { core, cores: cores.to_owned(), migrations })
 }
 
-fn threads(visit: &Visit, pid: u32) -> Vec<Thread> {
+fn threads(visit: &mut Visit, pid: u32) -> Vec<Thread> {
     let files = visit.direct.files_of(pid);
-    let rings = |fd: u32| files.and_then(|files| visit.direct.pipe_end(files, fd));
-    let thread = |wait: Wait| {
-        let end = wait.fd.and_then(rings);
-        Thread { by_ring: end.is_some_and(|end| sockets::is_by_ring(end.pipe)), wait }
+    let mut thread = |mut wait: Wait| {
+        let waits_for = files.zip(wait.fd);
+        let bytes =
+            waits_for.map_or(Bytes::default(), |(files, fd)| bytes(visit, files, fd, &wait));
+        if wait.lane.is_some() && !bytes.reads {
+            // A poll of the program's own that looks like one.
+            wait.fd = None;
+        }
+        Thread { bytes, wait }
     };
-    waits::of(pid).into_iter().map(thread).collect()
+    waits::of(pid).into_iter().map(&mut thread).collect()
+}
+
+/// How bytes come to a thread that waits for number `fd`.
+fn bytes(visit: &mut Visit, files: Files, fd: u32, wait: &Wait) -> Bytes {
+    let end = visit.direct.pipe_end(files, fd);
+    let by_ring = end.is_some_and(|end| sockets::is_by_ring(end.pipe));
+    if let Some(lane) = wait.lane {
+        let reads = end.is_some_and(|end| end.socket && end.pipe.0 == lane);
+        return Bytes { by_ring: reads && by_ring, by_bell: reads, reads, ring_sockets: 0 };
+    }
+    let Some(set) = visit.direct.epoll_set(files, fd) else {
+        return Bytes { by_ring, ..Bytes::default() };
+    };
+    let ring_sockets = sockets::by_ring_in(visit, set);
+    let by_bell = ring_sockets > 0 && visit.direct.epoll_bell(set) != 0;
+    Bytes { by_ring: ring_sockets > 0, ring_sockets, by_bell, reads: false }
 }
 
 fn list(numbers: &[u32]) -> String {
@@ -370,7 +393,7 @@ impl Report {
             let _ = writeln!(text, "host     {name} runs on {host}; so far {spent}");
         }
         for thread in &self.threads {
-            let _ = writeln!(text, "         {}", thread.wait.line(thread.by_ring));
+            let _ = writeln!(text, "         {}", thread.wait.line(&thread.bytes));
         }
         text
     }

@@ -10,6 +10,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use husk_kernel::pipe::lanes::each_socket;
 use husk_kernel::pipe::seen::{self, Way};
+use husk_proto::Shortcuts as _;
+use husk_proto::epoll::Set;
 use husk_proto::pipe::Pipe;
 use serde::Serialize;
 
@@ -71,7 +73,13 @@ pub struct Report {
     pub sockets: Vec<Socket>,
     /// Numbers of all other sockets: listeners, datagrams, connections with programs outside.
     pub others: usize,
+    /// Why none of the image's sockets can.
+    pub none_because: Option<&'static str>,
 }
+
+/// What says so: a setting, or the host.
+const HOSTS_ALL: &str = "no socket of this image uses shared memory: sockets or pipes are set to \
+                         `host` for it, or this host lets no process take another one's socket";
 
 /// Looks at the image that `name` names.
 pub fn report(name: &str) -> Result<Report, Failure> {
@@ -89,7 +97,8 @@ fn of(visit: &Visit) -> Report {
     let others = visit.pids().into_iter().flat_map(sockets_of);
     let others = others.filter(|number| !known.contains(number)).count();
     let sockets = ends.keys().map(|&lane| socket(Pipe(lane), &ends)).collect();
-    Report { image: visit.name().to_owned(), sockets, others }
+    let none_because = (!visit.direct.lanes_wanted()).then_some(HOSTS_ALL);
+    Report { image: visit.name().to_owned(), sockets, others, none_because }
 }
 
 fn socket(lane: Pipe, ends: &BTreeMap<u32, Vec<Holder>>) -> Socket {
@@ -118,6 +127,17 @@ fn address((bits, port): (u32, u16)) -> SocketAddr {
 /// Whether bytes for whoever reads from this pipe or socket go through shared memory.
 pub fn is_by_ring(lane: Pipe) -> bool {
     seen::way(lane) == Way::Ring
+}
+
+/// Sockets in a set whose bytes go through shared memory.
+pub fn by_ring_in(visit: &Visit, set: Set) -> u32 {
+    let mut lanes = HashSet::new();
+    each_socket(visit.direct.kernel(), &mut |_, _, lane| {
+        if visit.direct.lane_set(lane) == Some(set) && is_by_ring(lane) {
+            lanes.insert(lane.0);
+        }
+    });
+    lanes.len() as u32
 }
 
 fn direction(lane: Option<Pipe>) -> Direction {
@@ -162,6 +182,9 @@ impl Report {
         }
         let others = self.others;
         let _ = writeln!(text, "other sockets, which are the host's: {others}");
+        if let Some(why) = self.none_because {
+            let _ = writeln!(text, "{why}");
+        }
         text
     }
 }

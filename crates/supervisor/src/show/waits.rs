@@ -28,7 +28,27 @@ pub struct Wait {
     pub sleeps: Option<&'static str>,
     /// The descriptor that the call names.
     pub fd: Option<u32>,
+    /// The call may be the sleep of a read of that descriptor, by a bell: the socket's lane.
+    #[serde(skip)]
+    pub lane: Option<u32>,
 }
+
+/// How bytes come to who waits.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Bytes {
+    /// Bytes of the descriptor that it waits for go through shared memory, or those of a socket in
+    /// that set.
+    pub by_ring: bool,
+    /// Of a set: sockets in it whose bytes do.
+    pub ring_sockets: u32,
+    /// Who writes them wakes it by a bell, an eventfd of the process.
+    pub by_bell: bool,
+    /// It waits in a read of the descriptor; `call` is what that sleeps in.
+    pub reads: bool,
+}
+
+/// Arguments of a call.
+const ARGUMENTS: usize = 6;
 
 /// Calls whose first argument is a descriptor that they may wait for.
 const OF_DESCRIPTORS: [usize; 20] = [
@@ -71,32 +91,48 @@ pub fn of(pid: u32) -> Vec<Wait> {
 fn of_line(thread: u32, line: &str) -> Wait {
     let mut words = line.split_ascii_whitespace();
     let number = words.next().and_then(|word| word.parse::<usize>().ok());
-    let first = words.next().and_then(|word| word.strip_prefix("0x"));
-    let first = first.and_then(|word| usize::from_str_radix(word, 16).ok()).unwrap_or_default();
+    let argument = |word: &str| usize::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let mut args = [0; ARGUMENTS];
+    args.iter_mut().zip(words).for_each(|(to, word)| *to = argument(word).unwrap_or_default());
     let Some(number) = number else {
-        return Wait { thread, call: None, sleeps: None, fd: None };
+        return Wait { thread, call: None, sleeps: None, fd: None, lane: None };
     };
+    let first = args[0];
     let sleeps = match number {
         nr::futex if IMAGE.contains(&first) => "image",
         nr::futex => "program",
         _ => "host",
     };
-    let fd = OF_DESCRIPTORS.contains(&number).then_some(first as u32);
-    Wait { thread, call: Some(nr::name(number).to_owned()), sleeps: Some(sleeps), fd }
+    let named = OF_DESCRIPTORS.contains(&number).then_some(first as u32);
+    let (fd, lane) = match (number, args) {
+        // `client::ready::read_bell`.
+        (nr::ppoll, [_, 2, 0, 0, fd, how]) if how >> u32::BITS != 0 => {
+            (u32::try_from(fd).ok(), Some((how >> u32::BITS) as u32))
+        }
+        _ => (named, None),
+    };
+    Wait { thread, call: Some(nr::name(number).to_owned()), sleeps: Some(sleeps), fd, lane }
 }
 
 impl Wait {
-    /// One line, for people; `by_ring`: bytes of that descriptor go through shared memory.
-    pub fn line(&self, by_ring: bool) -> String {
+    /// One line, for people.
+    pub fn line(&self, bytes: &Bytes) -> String {
         let Some(call) = &self.call else { return format!("thread {} runs", self.thread) };
         let fd = self.fd.map_or(String::new(), |fd| format!("({fd})"));
+        let call =
+            if bytes.reads { format!("a read{fd}, by {call}") } else { format!("{call}{fd}") };
         let place = match self.sleeps {
             Some("image") => "on a word of the image's memory",
             Some("program") => "on a word of the program's own memory",
-            _ if by_ring => "in the host; its bytes come by ring",
             _ => "in the host",
         };
-        format!("thread {} sleeps in {call}{fd}, {place}", self.thread)
+        let comes = match bytes.ring_sockets {
+            _ if !bytes.by_ring => String::new(),
+            0 => "; its bytes come by ring".to_owned(),
+            count => format!("; bytes of {count} of its sockets come by ring"),
+        };
+        let bell = if bytes.by_bell { ", and a bell wakes it" } else { "" };
+        format!("thread {} sleeps in {call}, {place}{comes}{bell}", self.thread)
     }
 }
 
@@ -105,7 +141,7 @@ mod tests {
     use super::*;
 
     fn line(text: &str) -> String {
-        of_line(7, text).line(false)
+        of_line(7, text).line(&Bytes::default())
     }
 
     #[test]
@@ -124,7 +160,24 @@ mod tests {
         assert_eq!(line(&format!("35 0x8 {words}")), "thread 7 sleeps in nanosleep, in the host");
         let ring = of_line(7, &format!("232 0xb {words}"));
         assert_eq!((ring.fd, ring.sleeps), (Some(11), Some("host")));
-        assert!(ring.line(true).ends_with("epoll_wait(11), in the host; its bytes come by ring"));
+        let by = |ring_sockets| Bytes { by_ring: true, ring_sockets, ..Bytes::default() };
+        assert!(ring.line(&by(0)).ends_with("epoll_wait(11), in the host; its bytes come by ring"));
+        let bell = Bytes { by_bell: true, ..by(3) };
+        let told = "; bytes of 3 of its sockets come by ring, and a bell wakes it";
+        assert!(ring.line(&bell).ends_with(told), "{}", ring.line(&bell));
+    }
+
+    #[test]
+    fn a_read_that_sleeps_by_a_bell_names_its_socket_and_lane() {
+        let read = of_line(7, "271 0x7ffd10 0x2 0x0 0x0 0x5 0x4500000003 0x7ff0 0x5440");
+        assert_eq!((read.fd, read.lane), (Some(5), Some(0x45)));
+        let bytes = Bytes { by_ring: true, by_bell: true, reads: true, ..Bytes::default() };
+        let told = "thread 7 sleeps in a read(5), by ppoll, in the host; its bytes come by ring, \
+                    and a bell wakes it";
+        assert_eq!(read.line(&bytes), told);
+        // A poll of the program's own.
+        let own = of_line(7, "271 0x7ffd10 0x2 0x0 0x0 0x8 0x0 0x7ff0 0x5440");
+        assert_eq!((own.fd, own.lane), (None, None));
     }
 
     #[test]
