@@ -163,3 +163,39 @@ fn the_host_does_not_count_what_tcp_over_loopback_moves_by_rings() {
         assert!(seen_by_host(Side::Husk) < 40);
     }
 }
+
+/// A thread that has often slept in a read does so while its number is closed, and four bytes come;
+/// then who has another number reads.
+const CLOSED: &str = "
+import errno, os, socket, threading, time
+near, far = socket.socketpair()
+awake, second = threading.Semaphore(0), os.dup(far.fileno())
+def reads():
+    try:
+        for _ in range(201):
+            got = os.read(far.fileno(), 9)
+            awake.release()
+        print(got)
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+reader = threading.Thread(target=reads)
+reader.start()
+for _ in range(200):
+    time.sleep(0.0005)
+    near.send(b'w')
+    awake.acquire()
+time.sleep(0.05)
+os.close(far.fileno())
+near.send(b'late')
+reader.join(20)
+near.send(b'.')
+print(os.read(second, 9))
+";
+
+#[test]
+fn a_read_that_sleeps_fails_where_its_number_is_closed_and_the_bytes_stay() {
+    assert_eq!(printed(Side::Native, CLOSED), "b'late'\nb'.'\n");
+    if !against_native() && may_borrow() {
+        assert_eq!(printed(Side::Husk, CLOSED), "EBADF\nb'late.'\n");
+    }
+}

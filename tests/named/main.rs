@@ -11,6 +11,7 @@ mod copies;
 mod life;
 mod mount;
 mod show;
+mod sockets;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

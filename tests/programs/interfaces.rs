@@ -199,6 +199,44 @@ fn options_ends_and_flags_of_connections_are_those_of_linux() {
     }
 }
 
+/// What others do to connections whose bytes are in rings (`warmed.c`), and calls without a buffer.
+#[test]
+fn connections_are_closed_shut_taken_and_spliced_by_others_as_on_linux() {
+    for kind in ["pair", "named", "tcp"] {
+        let parts =
+            ["closes", "shuts", "splices", "relays", "refused", "steals", "changed", "names"];
+        printed_of(kind, "warmed", connected!("waits.c", "warmed.c"), &parts);
+    }
+}
+
+/// Several sets of an end, masks of signals, small buffers (`members.c`).
+#[test]
+fn sets_masks_and_small_buffers_of_connections_are_those_of_linux() {
+    for kind in ["pair", "named", "tcp"] {
+        let parts = ["several", "crowds", "shared", "masks", "buffers"];
+        printed_of(kind, "members", connected!("waits.c", "members.c"), &parts);
+    }
+}
+
+/// More connections than rings, no room in the image, sides that are stopped for 2 s (10 s with
+/// `HUSK_FULL`), peers that never read (`plenty.c`).
+#[test]
+fn every_byte_of_connections_comes_where_rings_room_or_readers_are_missing() {
+    let pause = if std::env::var_os("HUSK_FULL").is_some() { "10" } else { "2" };
+    let scratch = Scratch::new("plenty-build");
+    let program = scratch.path().join("plenty");
+    build_c_with(connected!("waits.c", "plenty.c"), &program, &[]);
+    let program = program.to_str().expect("a plain path");
+    for kind in ["pair", "named", "tcp"] {
+        for part in ["rings", "room", "pauses", "unread"] {
+            let part = format!("{kind}-{part}");
+            println!("plenty {part}");
+            let case = Case::new("plenty", Length::Long, &[program, &part]);
+            case.options(&["--memory", "32M"]).environment("PAUSE_S", pause).check();
+        }
+    }
+}
+
 #[test]
 fn descriptors_of_all_kinds_travel_and_what_finds_no_room_is_gone() {
     printed("talks", include_str!("sources/talks.c"), &["rights", "room"], Length::Long);
