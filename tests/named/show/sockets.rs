@@ -357,7 +357,10 @@ fn explain_says_of_who_sleeps_by_a_bell_what_it_waits_for() {
     });
     let told: Value = serde_json::from_str(&images.done(&["explain", pid, "--json"])).expect(&said);
     let threads = told["threads"].as_array().expect("a list");
-    let of = |fd: &str| threads.iter().find(|one| one["fd"].to_string() == fd).expect("a thread");
+    let of = |fd: &str| {
+        let number: u64 = fd.parse().expect("a number");
+        threads.iter().find(|one| one["fd"] == number).expect("a thread")
+    };
     let is = |one: &Value, names: [&str; 2]| names.iter().all(|name| one[*name] == true);
     let (read, wait) = (of(socket), of(set));
     assert!(is(read, ["by_ring", "by_bell"]) && read["reads"] == true, "{told}");
