@@ -8,7 +8,7 @@ use husk_tests::against_native;
 use husk_tests::toolchain::build_go;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Images, shown, text};
+use crate::{Images, shown, text, until};
 
 /// A server of two worker threads, whose clients are on the other side of the image's border.
 #[test]
@@ -75,6 +75,8 @@ fn cross(name: &str, program: &str, server: &str, client: &str) {
         // `timeout` hands the signal on.
         kill_process(Pid::from_child(&serves), Signal::TERM).expect("it runs");
         serves.wait().expect("its end");
+        let number = port.parse::<u16>().expect("a port");
+        until("nobody listens any more", || TcpListener::bind(("127.0.0.1", number)).is_ok());
         let said = text(&asked.stdout);
         let ways = format!("{name}, server inside {server_inside}, client {client_inside}");
         assert!(asked.status.success() && !said.is_empty(), "{ways}: {}", shown(&asked));
@@ -137,13 +139,11 @@ fn memcached_and_its_clients_talk_across_the_image_s_border() {
 fn postgresql_and_its_clients_talk_across_the_image_s_border() {
     let server = r#"
 tools=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
-as() {
-    if [ "$(id -u)" != 0 ]; then "$@"; else
-        setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; fi; }
+as=(); [ "$(id -u)" != 0 ] || as=(setpriv --reuid 65534 --regid 65534 --clear-groups)
 cd "$(mktemp -d)"; trap 'rm -r "$PWD"' EXIT
 if [ "$(id -u)" = 0 ]; then chown 65534:65534 .; fi
-as "$tools/initdb" -N -U tester -A trust -D data > log 2>&1
-as "$tools/postgres" -D data -F -k "$PWD/data" -h 127.0.0.1 -p $1 & child=$!
+"${as[@]}" "$tools/initdb" -N -U tester -A trust -D data > log 2>&1
+"${as[@]}" "$tools/postgres" -D data -F -k "$PWD/data" -h 127.0.0.1 -p $1 & child=$!
 trap 'kill -INT $child; wait $child' TERM
 wait $child"#;
     let client = r#"

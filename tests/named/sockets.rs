@@ -366,3 +366,73 @@ fn who_takes_a_socket_from_outside_sees_no_bytes_of_rings_and_they_come_once() {
     assert!(holder.wait().expect("its end").success());
     images.down("ci");
 }
+
+/// Connections of one kind, step by step: made and used a little; much moved by each; made anew.
+const HELD: &str = "
+import resource, socket, sys
+count, kind = int(sys.argv[1]), sys.argv[2]
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+listener = socket.create_server(('127.0.0.1', 0), backlog=100)
+def made():
+    if kind == 'unix': return socket.socketpair()
+    near = socket.create_connection(listener.getsockname())
+    return near, listener.accept()[0]
+def exchanged(size, turns):
+    for near, far in pairs:
+        for end, other in ((near, far), (far, near)):
+            for _ in range(turns):
+                end.sendall(bytes(size)); left = size
+                while left: left -= len(other.recv(left))
+def step(): print('done', flush=True); sys.stdin.readline()
+pairs = [made()]; exchanged(10, 40); step()
+pairs += [made() for _ in range(count)]; exchanged(10, 20); step()
+exchanged(60000, 3); step()
+for pair in pairs: [end.close() for end in pair]
+pairs = [made() for _ in range(count)]; exchanged(60000, 3); step()
+";
+/// Connections at once: an image of 1 GiB has rings for all of them.
+const HELD_COUNT: u64 = 200;
+/// What one of these takes of an image's memory, KiB: while nothing moves, two pages of rings at
+/// least; when its rings have been full, two of 64 KiB.
+const IDLE_KIB_MIN: u64 = 8;
+const IDLE_KIB_MAX: u64 = 24;
+const USED_KIB_MAX: u64 = 128 + IDLE_KIB_MAX;
+
+#[test]
+fn an_idle_connection_takes_little_memory_and_gives_it_back_to_the_next() {
+    if against_native() {
+        return;
+    }
+    for kind in ["tcp", "unix"] {
+        let images = Images::new("held");
+        images.done(&["up", "ci", "--memory", "1G"]);
+        let (count, taken) = (HELD_COUNT.to_string(), || {
+            let told: Value =
+                serde_json::from_str(&images.done(&["stat", "ci", "--json"])).expect("JSON");
+            told["memory_taken_bytes"].as_u64().expect("a number")
+        });
+        let words = ["exec", "ci", "--", "python3", "-c", HELD, &count, kind];
+        let mut holder = images.command(husk(), &words);
+        let holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = holder.spawn().expect("husk");
+        let mut output = BufReader::new(holder.stdout.take().expect("a pipe"));
+        let mut input = holder.stdin.take().expect("a pipe");
+        let mut after_step = || {
+            let mut line = String::new();
+            output.read_line(&mut line).expect("a line");
+            assert_eq!(line, "done\n", "{kind}");
+            let taken = taken();
+            input.write_all(b"go\n").expect("told");
+            taken
+        };
+        let [begun, idle, used, again] = [(); 4].map(|()| after_step());
+        assert!(holder.wait().expect("its end").success());
+        let each = |bytes: u64| bytes.saturating_sub(begun) / HELD_COUNT / 1024;
+        let told = format!("{kind}: {begun} {idle} {used} {again}");
+        println!("{told}: {} KiB each, {} when used", each(idle), each(used));
+        assert!((IDLE_KIB_MIN..=IDLE_KIB_MAX).contains(&each(idle)), "{told}");
+        assert!((IDLE_KIB_MAX + 1..=USED_KIB_MAX).contains(&each(used)), "{told}");
+        assert!(again <= used + (used - begun) / 20, "those of before are used again: {told}");
+        images.down("ci");
+    }
+}
