@@ -12,29 +12,31 @@
 //!    still is that was there when it was saved.
 //! 3. What is saved goes only once its place has it, durably.
 
+mod made;
+mod spot;
+
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::RenameFlags;
 use serde::Serialize;
+
+use self::made::{MADE, Made};
+use self::spot::Spot;
 
 use crate::config::state;
 use crate::output::failure::Failure;
 use crate::output::typed::{in_json, typed};
 use crate::run::request::{reason, size};
-use crate::write_back::host::beneath::held::Held;
-use crate::write_back::host::beneath::{Beneath, Object as Which, lacks_flag, object_of};
-use crate::write_back::host::{Names, identity_of};
+use crate::write_back::host::beneath::{Beneath, Object as Which, object_of};
+use crate::write_back::host::remove_leftovers;
 use crate::write_back::record::ledger::Text;
-use crate::write_back::rescue::{EVERYBODYS, Entry, Kind, LIST, id_of, numbers};
+use crate::write_back::rescue::{EVERYBODYS, Entry, Kind, LIST, id_of};
 
 /// Longest list that is read.
 const LIST_BYTES_MAX: u64 = 256 << 20;
-/// Bytes that are copied at a time.
-const COPY_BYTES: usize = 256 << 10;
 
 /// What one write-back has saved in one place.
 #[derive(Debug, Serialize)]
@@ -71,7 +73,8 @@ pub enum State {
     Ready,
     /// Something else is there by now, or what was there has gone.
     Changed,
-    /// It is there already, as a directory is whose files are to be restored.
+    /// It is there already, as a directory is whose files are to be restored, and whatever was
+    /// put there by a `restore` that was killed.
     There,
 }
 
@@ -101,6 +104,8 @@ pub struct Restored {
     pub restored: u64,
     /// What was left where it is, and what to type, a line each.
     pub left: Vec<String>,
+    /// What the host did not take of attributes, a line each.
+    pub notes: Vec<String>,
     /// Nothing is saved there any more: its directory is gone.
     pub emptied: bool,
 }
@@ -138,7 +143,7 @@ pub fn find(id: &str) -> Result<Rescue, Failure> {
 
 impl Rescue {
     /// The rescue in a directory (invariant 1).
-    fn open(path: &Path) -> io::Result<Rescue> {
+    pub(crate) fn open(path: &Path) -> io::Result<Rescue> {
         let none = || io::Error::from(io::ErrorKind::NotFound);
         let id = id_of(path).ok_or_else(none)?.to_owned();
         let beneath = Beneath::new([path.parent().unwrap_or(path)]);
@@ -180,10 +185,15 @@ impl Rescue {
 
     /// What is in it.
     pub fn shown(&self) -> Vec<Shown> {
+        let own = self.beneath();
+        let made = own.as_ref().map(|own| Made::of(own, &self.path));
         let shown = |entry: &Entry| {
-            let place = entry.place.path();
-            let state = Spot::of(&place).map_or(State::Changed, |spot| spot.state(entry));
-            let (saved, kind, size) = (self.saved(entry), entry.kind, entry.size);
+            let (place, saved) = (entry.place.path(), self.saved(entry));
+            let state = match (Spot::of(&place), &made) {
+                (Ok(spot), Ok(made)) => spot.state(entry, made, &saved),
+                _ => State::Changed,
+            };
+            let (kind, size) = (entry.kind, entry.size);
             Shown { place, saved, kind, size, why: entry.why.clone(), state }
         };
         self.entries.iter().map(shown).collect()
@@ -209,40 +219,58 @@ impl Rescue {
         })?;
         let wanted =
             |place: &Path| paths.is_empty() || paths.iter().any(|path| place.starts_with(path));
-        let mut directories = Vec::new();
-        for entry in &self.entries {
+        let wanted = self.entries.iter().filter(|entry| {
             let place = entry.place.path();
-            let leads =
-                entry.kind == Kind::Directory && paths.iter().any(|path| path.starts_with(&place));
-            if !wanted(&place) && !leads {
-                continue;
-            }
-            let made = Spot::of(&place).and_then(|spot| {
-                let state = spot.state(entry);
-                if state == State::Ready {
-                    spot.put(entry, &own, &self.saved(entry))?;
-                }
-                Ok((spot, state))
-            });
-            match made {
-                Ok((spot, State::Ready)) if entry.kind == Kind::Directory => {
-                    directories.push((spot, entry));
-                }
-                Ok((_, State::Ready)) => restored.restored += 1,
-                Ok((_, State::There)) => {}
-                Ok((_, State::Changed)) => restored.left.push(self.changed(entry, &place)),
-                Err(problem) => {
-                    let why = reason(&problem);
-                    restored.left.push(format!("{}: {why}", typed(&place)));
-                }
+            let leads = || paths.iter().any(|path| path.starts_with(&place));
+            wanted(&place) || entry.kind == Kind::Directory && leads()
+        });
+        let mut work = Work::new(&own, &self.path);
+        for entry in wanted {
+            let place = entry.place.path();
+            match self.one(entry, &mut work) {
+                Ok(State::Ready | State::There) if entry.kind == Kind::Directory => {}
+                Ok(State::Ready | State::There) => restored.restored += 1,
+                Ok(State::Changed) => restored.left.push(self.changed(entry, &place)),
+                Err(problem) => restored.left.push(line(&place, &problem)),
             }
         }
         // Of whom names came or went, the times have changed.
-        for (spot, entry) in directories.iter().rev() {
-            let _ = spot.beneath.hold(&spot.place).and_then(|held| dress(&held, entry));
+        for (spot, entry, which) in work.directories.iter().rev() {
+            if let Err(problem) = spot.finish(entry, *which, &mut work.notes) {
+                restored.left.push(line(&spot.place, &problem));
+            }
         }
-        restored.emptied = self.is_emptied() && self.remove().is_ok();
+        restored.notes = work.notes;
+        if restored.left.is_empty() && (paths.is_empty() || self.files > 0) {
+            restored.emptied = self.is_emptied() && self.remove().is_ok();
+        }
         Ok(restored)
+    }
+
+    /// Puts one back, if its place is as it was; how that was.
+    fn one<'a>(&self, entry: &'a Entry, work: &mut Work<'a>) -> io::Result<State> {
+        let (spot, saved) = (Spot::of(&entry.place.path())?, self.saved(entry));
+        if let Some(directory) = spot.place.parent()
+            && work.tidied.insert(directory.to_owned())
+        {
+            remove_leftovers(&spot.beneath, directory);
+        }
+        let state = spot.state(entry, &work.made, &saved);
+        let directory = match (entry.kind, state) {
+            (_, State::Changed) => None,
+            (Kind::Directory, State::Ready) => Some(spot.make_directory(&mut work.made)?),
+            (Kind::Directory, State::There) => spot.open_again(&work.made),
+            (_, State::Ready) => {
+                spot.put(entry, &mut work.made, &saved, &mut work.notes)?;
+                None
+            }
+            (_, State::There) => {
+                spot.forget(work.made.own, &saved)?;
+                None
+            }
+        };
+        work.directories.extend(directory.map(|which| (spot, entry, which)));
+        Ok(state)
     }
 
     /// The way to what is in it.
@@ -257,7 +285,9 @@ impl Rescue {
 
     fn is_emptied(&self) -> bool {
         let left = Rescue::open(&self.path).map(|now| now.files + now.unlisted);
-        matches!(left, Ok(0)) && self.files > 0
+        // Whoever has just begun to save something here has a list, and nothing in it yet.
+        let begun = self.entries.is_empty() && self.path.join(LIST).exists();
+        matches!(left, Ok(0)) && !begun
     }
 
     /// What to type for what cannot be put back.
@@ -297,6 +327,27 @@ impl Rescue {
     }
 }
 
+/// A `restore` that is under way.
+struct Work<'a> {
+    made: Made<'a>,
+    /// Directories that were made, and what they are to be like.
+    directories: Vec<(Spot, &'a Entry, Which)>,
+    /// Directories that have nothing any more of whoever was killed in them.
+    tidied: HashSet<PathBuf>,
+    notes: Vec<String>,
+}
+
+impl<'a> Work<'a> {
+    fn new(own: &'a Beneath, top: &Path) -> Work<'a> {
+        let (directories, tidied, notes) = Default::default();
+        Work { made: Made::of(own, top), directories, tidied, notes }
+    }
+}
+
+fn line(place: &Path, problem: &io::Error) -> String {
+    format!("{}: {}", typed(place), reason(problem))
+}
+
 /// How many files and links are in the rescue at `top` that no entry names.
 fn unlisted(beneath: &Beneath, top: &Path, entries: &[Entry]) -> io::Result<u64> {
     let listed: HashSet<PathBuf> =
@@ -307,7 +358,9 @@ fn unlisted(beneath: &Beneath, top: &Path, entries: &[Entry]) -> io::Result<u64>
             let path = directory.join(name);
             match beneath.found(&path)? {
                 Some(found) if found.is_dir() => open.push(path),
-                Some(_) if path != top.join(LIST) => count += u64::from(!listed.contains(&path)),
+                Some(_) if ![LIST, MADE].map(|own| top.join(own)).contains(&path) => {
+                    count += u64::from(!listed.contains(&path))
+                }
                 _ => {}
             }
         }
@@ -330,116 +383,6 @@ impl Shown {
         };
         format!("{state}  {}{slash}{size}  {}", typed(&self.place), self.why)
     }
-}
-
-/// Where an object should have been.
-struct Spot {
-    beneath: Beneath,
-    place: PathBuf,
-}
-
-impl Spot {
-    /// Reached over no link; an error: it is not a place on this host.
-    fn of(place: &Path) -> io::Result<Spot> {
-        let plain = place.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
-        if !place.is_absolute() || !plain || place.parent().is_none() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        // The uppermost directory is opened by its path, which leads over no link either.
-        let top: PathBuf = place.components().take(2).collect();
-        let root = if top == place { PathBuf::from("/") } else { top };
-        Ok(Spot { beneath: Beneath::new([&*root]).deep(), place: place.to_owned() })
-    }
-
-    fn state(&self, entry: &Entry) -> State {
-        let found = self.beneath.found(&self.place);
-        match (found, entry.kind) {
-            (Ok(Some(found)), Kind::Directory) if found.is_dir() => State::There,
-            (Ok(Some(found)), kind) if kind != Kind::Directory => {
-                let now = Some(numbers(&identity_of(&found)));
-                if now == entry.before { State::Ready } else { State::Changed }
-            }
-            (Ok(None), _) if entry.before.is_none() => State::Ready,
-            _ => State::Changed,
-        }
-    }
-
-    /// Puts an object there that `saved` has (invariants 2 and 3).
-    fn put(&self, entry: &Entry, own: &Beneath, saved: &Path) -> io::Result<()> {
-        let Spot { beneath, place } = self;
-        let directory = place.parent().unwrap_or(place);
-        if entry.kind == Kind::Directory {
-            let made = beneath.make_directory(place)?;
-            dress(&made, entry)?;
-            return beneath.sync_directory(directory);
-        }
-        let new = Names::of_this_process().fresh(directory);
-        let which = || beneath.identity(&new).ok().flatten().map(|one| one.object());
-        let made = self.make(entry, own, saved, &new);
-        let own_one = which();
-        let done = made.and_then(|()| self.give(entry, &new));
-        if done.is_err() && which() == own_one {
-            // What was not given its name is of no use.
-            let _ = beneath.remove(&new);
-        }
-        done?;
-        beneath.sync_directory(directory)?;
-        own.remove(saved)
-    }
-
-    fn make(&self, entry: &Entry, own: &Beneath, saved: &Path, new: &Path) -> io::Result<()> {
-        if entry.kind == Kind::Symlink {
-            let target = own.hold(saved)?.read_link()?;
-            let made = self.beneath.make_symlink(&target, new)?;
-            return dress(&made, entry);
-        }
-        let (source, target) = (own.read(saved)?, self.beneath.create(new)?);
-        copy(&source, &target)?;
-        dress(&Held::of_file(target.try_clone()?)?, entry)?;
-        target.sync_all()
-    }
-
-    /// Gives a new object its name.
-    fn give(&self, entry: &Entry, new: &Path) -> io::Result<()> {
-        let Spot { beneath, place } = self;
-        let Some(before) = entry.before else {
-            return beneath.rename(new, place, RenameFlags::NOREPLACE);
-        };
-        match beneath.rename(new, place, RenameFlags::EXCHANGE) {
-            Err(problem) if lacks_flag(&problem) && self.state(entry) == State::Ready => {
-                return beneath.rename(new, place, RenameFlags::empty());
-            }
-            exchanged => exchanged?,
-        }
-        let old = beneath.found(new)?.map(|found| numbers(&identity_of(&found)));
-        // A rename changes the time of the last status change on most file systems.
-        let same = old.is_some_and(|old| old[..4] == before[..4]);
-        if !same {
-            beneath.rename(new, place, RenameFlags::EXCHANGE)?;
-            return Err(io::Error::other("it changes at this moment"));
-        }
-        beneath.remove(new)
-    }
-}
-
-fn copy(source: &File, target: &File) -> io::Result<()> {
-    let (mut bytes, mut at) = (vec![0; COPY_BYTES], 0);
-    loop {
-        let count = source.read_at(&mut bytes, at)?;
-        if count == 0 {
-            return target.set_len(at);
-        }
-        // Holes stay holes.
-        if bytes[..count].iter().any(|&byte| byte != 0) {
-            target.write_all_at(&bytes[..count], at)?;
-        }
-        at += count as u64;
-    }
-}
-
-/// Gives an object the attributes that it had in the image.
-fn dress(held: &Held, entry: &Entry) -> io::Result<()> {
-    held.set_plain((entry.uid, entry.gid), entry.mode, entry.modified_ns)
 }
 
 /// Invariant 1.
@@ -469,160 +412,6 @@ fn rounded(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A rescue of one file, whose place is `place`.
-    fn rescue(base: &Path, place: &Path, before: Option<[i128; 5]>) -> Rescue {
-        let path = base.join("husk-rescue-test");
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-        fs::create_dir(path.join("tree")).unwrap();
-        fs::write(path.join("tree/f"), "saved").unwrap();
-        let entry = Entry {
-            place: Text::of(place),
-            saved: Text::of(Path::new("tree/f")),
-            kind: Kind::File,
-            mode: 0o640,
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            modified_ns: 1_000_000_000_000_000_001,
-            size: 5,
-            why: "no room".to_owned(),
-            before,
-        };
-        let list = serde_json::to_string(&entry).unwrap();
-        fs::write(path.join(LIST), list + "\n{\"half").unwrap();
-        Rescue::open(&path).unwrap()
-    }
-
-    fn scratch() -> (tempfile::TempDir, PathBuf) {
-        let scratch = tempfile::tempdir().unwrap();
-        let real = fs::canonicalize(scratch.path()).unwrap();
-        (scratch, real)
-    }
-
-    #[test]
-    fn what_is_put_back_is_as_it_was_in_the_image_and_no_longer_saved() {
-        let (_scratch, base) = scratch();
-        let place = base.join("place");
-        let saved = rescue(&base, &place, None);
-        assert_eq!((saved.files, saved.bytes, &saved.from), (1, 5, &base));
-        assert_eq!(saved.shown()[0].state, State::Ready);
-        let done = saved.restore(&[]).unwrap();
-        assert_eq!((done.restored, done.left.len(), done.emptied), (1, 0, true));
-        let found = fs::metadata(&place).unwrap();
-        assert_eq!(
-            (found.mode() & 0o7777, found.mtime(), found.mtime_nsec()),
-            (0o640, 1e9 as i64, 1)
-        );
-        assert_eq!(fs::read(&place).unwrap(), b"saved");
-        assert_eq!(fs::read_dir(&base).unwrap().count(), 1, "the rescue is gone, nothing is left");
-    }
-
-    #[test]
-    fn nothing_is_overwritten_but_the_very_object_that_was_there() {
-        let (_scratch, base) = scratch();
-        let place = base.join("place");
-        fs::write(&place, "host").unwrap();
-        let before = numbers(&identity_of(&fs::metadata(&place).unwrap()));
-        let mut other = before;
-        other[3] -= 1;
-        let changed = rescue(&base, &place, Some(other));
-        assert_eq!(changed.shown()[0].state, State::Changed);
-        let done = changed.restore(&[]).unwrap();
-        assert_eq!((done.restored, done.left.len(), done.emptied), (0, 1, false));
-        assert!(done.left[0].contains(&format!("cp {}", changed.path.join("tree/f").display())));
-        assert_eq!(fs::read(&place).unwrap(), b"host");
-        changed.remove().unwrap();
-        // Where nothing was, somebody has made something.
-        let taken = rescue(&base, &place, None);
-        assert_eq!(taken.restore(&[]).unwrap().restored, 0);
-        assert_eq!(fs::read(&place).unwrap(), b"host");
-        taken.remove().unwrap();
-        let same = rescue(&base, &place, Some(before));
-        assert!(same.restore(&[PathBuf::from("/elsewhere")]).is_err());
-        assert_eq!(same.restore(&[]).unwrap().restored, 1);
-        assert_eq!(fs::read(&place).unwrap(), b"saved");
-        assert_eq!(fs::read_dir(&base).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn what_somebody_writes_while_something_is_put_back_is_there_afterwards() {
-        use crate::write_back::host::beneath::schedule;
-        use rustix::io::Errno;
-        for lacking in [false, true] {
-            for n in 1.. {
-                let (_scratch, base) = scratch();
-                let place = base.join("place");
-                fs::write(&place, "host").unwrap();
-                let before = numbers(&identity_of(&fs::metadata(&place).unwrap()));
-                let saved = rescue(&base, &place, Some(before));
-                let (count, theirs) = (std::rc::Rc::new(std::cell::Cell::new(0)), place.clone());
-                let seen = count.clone();
-                let plan = move |call| {
-                    count.set(count.get() + 1);
-                    if count.get() == n {
-                        let new = theirs.with_extension("edited");
-                        fs::write(&new, "theirs").unwrap();
-                        fs::rename(new, &theirs).unwrap();
-                    }
-                    if lacking && call == "renameat2" { Err(Errno::INVAL.into()) } else { Ok(()) }
-                };
-                let done = schedule::during(plan, || saved.restore(&[])).unwrap();
-                if seen.get() < n {
-                    assert_eq!(fs::read(&place).unwrap(), b"saved");
-                    break;
-                }
-                assert_eq!(fs::read(&place).unwrap(), b"theirs", "call {n}, {lacking}: {done:?}");
-                let own = |name: &str| name.starts_with(".husk-tmp-");
-                let names = fs::read_dir(&base).unwrap().map(|one| one.unwrap().file_name());
-                let left = names.filter(|name| own(&name.to_string_lossy())).count();
-                assert_eq!(left, 0, "call {n}, {lacking}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_others_may_enter_or_a_list_that_leads_out_is_none() {
-        let (_scratch, base) = scratch();
-        let saved = rescue(&base, &base.join("place"), None);
-        fs::set_permissions(&saved.path, fs::Permissions::from_mode(0o710)).unwrap();
-        assert!(Rescue::open(&saved.path).is_err());
-        fs::set_permissions(&saved.path, fs::Permissions::from_mode(0o700)).unwrap();
-        let list = fs::read_to_string(saved.path.join(LIST)).unwrap();
-        fs::write(base.join("f"), "outside").unwrap();
-        fs::write(saved.path.join(LIST), list.replace("tree/f", "../f")).unwrap();
-        assert_eq!(Rescue::open(&saved.path).unwrap().files, 0);
-    }
-
-    #[test]
-    fn no_link_leads_what_is_put_back_elsewhere() {
-        let (_scratch, base) = scratch();
-        fs::create_dir(base.join("real")).unwrap();
-        std::os::unix::fs::symlink(base.join("real"), base.join("link")).unwrap();
-        let saved = rescue(&base, &base.join("link/place"), None);
-        let done = saved.restore(&[]).unwrap();
-        assert_eq!((done.restored, done.left.len()), (0, 1), "{:?}", done.left);
-        assert_eq!(fs::read_dir(base.join("real")).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_directory_that_took_the_place_of_a_rescue_is_neither_emptied_nor_put_back() {
-        let (_scratch, base) = scratch();
-        let place = base.join("place");
-        let seen = rescue(&base, &place, None);
-        fs::rename(&seen.path, base.join("away")).unwrap();
-        // Just as private, and with the same names.
-        let other = rescue(&base, &place, None);
-        assert!(seen.remove().is_err() && seen.restore(&[]).is_err());
-        assert!(!place.exists());
-        for there in [&base.join("away"), &other.path] {
-            assert_eq!(fs::read(there.join("tree/f")).unwrap(), b"saved");
-        }
-        // Nor is one that others may enter.
-        fs::set_permissions(&other.path, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(other.remove().is_err() && other.restore(&[]).is_err());
-        assert_eq!(fs::read(other.path.join("tree/f")).unwrap(), b"saved");
-    }
-}
+mod adversity;
+#[cfg(test)]
+mod tests;

@@ -77,6 +77,7 @@ fn restore(id: &str, paths: Vec<PathBuf>, json: bool) -> Result<bool, Failure> {
     let paths: Vec<PathBuf> = paths.into_iter().map(absolute).collect();
     let done = rescues::find(id)?.restore(&paths)?;
     done.left.iter().for_each(|line| say(line));
+    done.notes.iter().for_each(|line| say(&format!("note: {line}")));
     let text = |done: &Restored| {
         let files = if done.restored == 1 { "file" } else { "files" };
         let left = match done.left.len() {

@@ -15,17 +15,22 @@
 //! 2. Where one place does not take a file, the next does, which may be another file system.
 //! 3. An object is in the list before it is there: what is saved is always listed.
 
+use std::collections::HashMap;
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use husk_proto::Inode;
 use husk_proto::fs::{Attributes, HostIdentity};
 use serde::{Deserialize, Serialize};
 
 use super::host;
 use super::host::beneath::schedule::before;
 use super::host::beneath::{Beneath, sync};
+use super::host::extended::Extended;
 use super::record::ledger::Text;
+use super::record::manifest::Bytes;
 use crate::config::state::{self, State};
 
 /// How directories of rescues are called; behind it comes what nobody can guess.
@@ -77,6 +82,12 @@ pub struct Entry {
     /// What was at its place: device, inode, size, times of modification and change. `None`:
     /// nothing.
     pub before: Option<[i128; 5]>,
+    /// Its extended attributes; `None`: they are not known, or those of what was at its place.
+    #[serde(default)]
+    pub extended: Option<Vec<(Bytes, Bytes)>>,
+    /// Where the first name of a file with several of them should have been.
+    #[serde(default)]
+    pub same_as: Option<Text>,
 }
 
 /// An identity as it is in a list.
@@ -93,6 +104,8 @@ pub enum Saved<'a> {
     Directory,
     /// A symbolic link to this.
     Symlink(&'a Path),
+    /// Another name of the file that is saved here.
+    Name(&'a Path),
 }
 
 /// Directories, made when the first file needs them.
@@ -101,6 +114,9 @@ pub struct Rescue {
     places: Vec<Place>,
     asked: bool,
     number: u64,
+    /// Of files with several names the first that was saved: in which of the places, where there,
+    /// and where it should have been.
+    first: HashMap<Inode, (usize, PathBuf, PathBuf)>,
 }
 
 /// One of them.
@@ -139,21 +155,22 @@ impl Rescue {
         Self {
             places: place_in(base).into_iter().chain(places()).collect(),
             asked: true,
-            number: 0,
+            ..Self::default()
         }
     }
 
     /// One that saves below `directory`.
     #[cfg(test)]
     pub fn into_directory(directory: PathBuf) -> Self {
-        Self { places: vec![Place::new(directory)], asked: true, number: 0 }
+        Self { places: vec![Place::new(directory)], asked: true, ..Self::default() }
     }
 
-    /// Saves what should have been `shown`; whether it is saved. `why` it could not be written.
+    /// Saves what should have been `shown`; whether it is saved. `why` it could not be written;
+    /// `extended`: attributes, if they are known.
     pub fn save(
         &mut self,
         shown: &Path,
-        attributes: &Attributes,
+        (attributes, extended): (&Attributes, Option<&Extended>),
         why: &str,
         what: &mut Saved<'_>,
     ) -> bool {
@@ -162,7 +179,7 @@ impl Rescue {
         }
         self.number += 1;
         let kind = match what {
-            Saved::File(_) => Kind::File,
+            Saved::File(_) | Saved::Name(_) => Kind::File,
             Saved::Directory => Kind::Directory,
             Saved::Symlink(_) => Kind::Symlink,
         };
@@ -178,9 +195,42 @@ impl Rescue {
             size: if kind == Kind::File { attributes.size } else { 0 },
             why: why.to_owned(),
             before: before.map(|found| numbers(&host::identity_of(&found))),
+            extended: extended.map(|all| {
+                let bytes = |(name, value): &(CString, Vec<u8>)| {
+                    (Bytes::of(name.to_bytes()), Bytes::of(value))
+                };
+                all.iter().map(bytes).collect()
+            }),
+            same_as: None,
         };
+        let several = kind == Kind::File && attributes.links > 1;
+        let inode = attributes.step.inode;
+        several && self.save_name(shown, inode, &entry)
+            || self.save_whole(shown, several.then_some(inode), &entry, what)
+    }
+
+    /// Where it can be another name of what is saved already.
+    fn save_name(&mut self, shown: &Path, inode: Inode, entry: &Entry) -> bool {
+        let Some((place, saved, first)) = self.first.get(&inode).cloned() else { return false };
+        let entry = Entry { same_as: Some(Text::of(&first)), ..entry.clone() };
+        let place = &mut self.places[place];
+        place.save(self.number, shown, &entry, &mut Saved::Name(&saved)).is_some()
+    }
+
+    fn save_whole(
+        &mut self,
+        shown: &Path,
+        first_of: Option<Inode>,
+        entry: &Entry,
+        what: &mut Saved<'_>,
+    ) -> bool {
         let number = self.number;
-        self.places.iter_mut().any(|place| place.save(number, shown, &entry, what).is_some())
+        let mut places = self.places.iter_mut().enumerate();
+        let saved = places.find_map(|(at, one)| Some((at, one.save(number, shown, entry, what)?)));
+        if let (Some(inode), Some((at, path))) = (first_of, &saved) {
+            self.first.insert(inode, (*at, path.clone(), shown.to_owned()));
+        }
+        saved.is_some()
     }
 
     /// What there is to tell of what was saved: a line for each directory. One in which nothing is
@@ -202,7 +252,7 @@ impl Place {
         shown: &Path,
         entry: &Entry,
         what: &mut Saved<'_>,
-    ) -> Option<()> {
+    ) -> Option<PathBuf> {
         if self.open.is_none() {
             self.open = open(&self.path).ok();
         }
@@ -225,9 +275,9 @@ impl Place {
         self.files += u64::from(entry.kind != Kind::Directory);
         if self.first.as_ref().is_none_or(|first| file && !first.file) {
             let (place, why) = (shown.to_owned(), entry.why);
-            self.first = Some(First { place, saved: path, why, file });
+            self.first = Some(First { place, saved: path.clone(), why, file });
         }
-        Some(())
+        Some(path)
     }
 
     /// Removes a directory that was made in vain.
@@ -286,6 +336,7 @@ impl Open {
             Saved::Directory if beneath.is_directory(path) => {}
             Saved::Directory => drop(beneath.make_directory(path)?),
             Saved::Symlink(target) => drop(beneath.make_symlink(target, path)?),
+            Saved::Name(saved) => beneath.link(&beneath.hold(saved)?, path)?,
             Saved::File(fill) => {
                 let file = beneath.create(path)?;
                 let filled = fill(&file).and_then(|()| sync(&file));
@@ -395,7 +446,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let (full, free) = (scratch.path().join("full"), scratch.path().join("free"));
         let places = vec![Place::new(full.clone()), Place::new(free.clone())];
-        let mut rescue = Rescue { places, asked: true, number: 0 };
+        let mut rescue = Rescue { places, asked: true, ..Rescue::default() };
         let mut tries = 0;
         let mut fill = |mut file: &File| {
             tries += 1;
@@ -403,7 +454,7 @@ mod tests {
         };
         let name = PathBuf::from("/").join("n".repeat(255));
         let wanted = attributes();
-        assert!(rescue.save(&name, &wanted, "full", &mut Saved::File(&mut fill)));
+        assert!(rescue.save(&name, (&wanted, None), "full", &mut Saved::File(&mut fill)));
         assert_eq!(fs::read(free.join("tree").join("n".repeat(255))).unwrap(), b"x");
         assert_eq!(fs::read_dir(full.join("tree")).unwrap().count(), 0);
         assert_eq!(rescue.summary().len(), 1);
@@ -417,7 +468,7 @@ mod tests {
         let mut rescue = Rescue::into_directory(top.clone());
         let wanted = attributes();
         let mut save = |path: &str, what: &mut Saved<'_>| {
-            assert!(rescue.save(Path::new(path), &wanted, "no room", what), "{path}");
+            assert!(rescue.save(Path::new(path), (&wanted, None), "no room", what), "{path}");
         };
         save("/none/d", &mut Saved::Directory);
         save("/none/d/a", &mut Saved::File(&mut text(b"a")));
@@ -444,6 +495,30 @@ mod tests {
     }
 
     #[test]
+    fn names_of_one_file_stay_names_of_one_and_attributes_are_listed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let top = scratch.path().join("husk-rescue-x");
+        let mut rescue = Rescue::into_directory(top.clone());
+        let wanted = Attributes { links: 2, ..attributes() };
+        let extended = vec![(c"user.k".to_owned(), b"v\xff".to_vec())];
+        for path in ["/none/a", "/none/d/b"] {
+            let mut fill = text(b"x");
+            let what = &mut Saved::File(&mut fill);
+            let attributes = (&wanted, Some(&extended));
+            assert!(rescue.save(Path::new(path), attributes, "no room", what), "{path}");
+        }
+        let number = |path| fs::metadata(top.join(path)).unwrap().ino();
+        assert_eq!(number("tree/none/a"), number("tree/none/d/b"));
+        let list = fs::read_to_string(top.join(LIST)).unwrap();
+        let entries: Vec<Entry> =
+            list.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let first = entries[1].same_as.as_ref().map(Text::path);
+        assert_eq!((&entries[0].same_as, first), (&None, Some("/none/a".into())));
+        let value = (Bytes::of(b"user.k"), Bytes::of(b"v\xff"));
+        assert!(entries.iter().all(|one| one.extended == Some(vec![value.clone()])));
+    }
+
+    #[test]
     fn a_line_that_the_disk_did_not_take_is_in_no_other_s_way() {
         let scratch = tempfile::tempdir().unwrap();
         let top = scratch.path().join("husk-rescue-x");
@@ -455,7 +530,9 @@ mod tests {
             };
             let mut fill = text(b"x");
             let what = &mut Saved::File(&mut fill);
-            schedule::during(plan, || rescue.save(Path::new(path), &attributes(), "full", what))
+            schedule::during(plan, || {
+                rescue.save(Path::new(path), (&attributes(), None), "full", what)
+            })
         };
         assert!(save("/none/a", ""));
         assert!(!save("/none/b", "fsync"));
@@ -475,7 +552,12 @@ mod tests {
         std::os::unix::fs::symlink(scratch.path(), &taken).unwrap();
         let mut rescue = Rescue::into_directory(taken);
         let (wanted, mut fill) = (attributes(), text(b"x"));
-        assert!(!rescue.save(Path::new("/f"), &wanted, "full", &mut Saved::File(&mut fill)));
+        assert!(!rescue.save(
+            Path::new("/f"),
+            (&wanted, None),
+            "full",
+            &mut Saved::File(&mut fill)
+        ));
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
         assert!(rescue.summary().is_empty());
     }
@@ -518,7 +600,7 @@ mod tests {
             ["/none/a", "/none/d/b"].map(|path| {
                 let mut fill = text(b"ours");
                 let what = &mut Saved::File(&mut fill);
-                rescue.save(Path::new(path), &attributes(), "no room", what)
+                rescue.save(Path::new(path), (&attributes(), None), "no room", what)
             })
         });
         let there = [&base, &top, &theirs].map(|path| fs::canonicalize(path).ok());

@@ -27,7 +27,7 @@ pub(crate) mod failures;
 mod many;
 mod merged;
 pub(crate) mod moved;
-mod others;
+pub(crate) mod others;
 mod sparse;
 mod synced;
 use crate::image;

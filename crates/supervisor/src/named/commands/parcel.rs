@@ -38,6 +38,7 @@ use crate::run::request::reason;
 use crate::write_back::host;
 use crate::write_back::host::beneath::fresh::{Moment, is_fresh, probe};
 use crate::write_back::host::beneath::schedule::before;
+use crate::write_back::host::beneath::{set_len, write_all_at};
 
 /// Bytes of a frame.
 const FRAME_BYTES: usize = 256 << 10;
@@ -336,12 +337,10 @@ impl Unpacker<'_> {
 
     fn leave(&mut self) -> io::Result<()> {
         let level = self.open.pop().ok_or(io::ErrorKind::InvalidData)?;
-        if let (Some(directory), Some(facts)) = (level.directory, level.facts) {
-            let set = rustix::fs::futimens(&directory, &facts.times())
-                .and_then(|()| rustix::fs::fchmod(&directory, facts.mode()));
-            if let Err(errno) = set {
-                self.fail(&level.shown, &errno.into());
-            }
+        if let (Some(directory), Some(facts)) = (level.directory, level.facts)
+            && let Err(problem) = dress(&directory, facts)
+        {
+            self.fail(&level.shown, &problem);
         }
         Ok(())
     }
@@ -513,9 +512,7 @@ impl Unpacker<'_> {
             // Who packed it has said why.
             Ok(false) => Ok(None),
             Ok(true) => trouble.and_then(|()| {
-                before("futimens")?;
-                rustix::fs::futimens(&file, &facts.times())?;
-                rustix::fs::fchmod(&file, facts.mode())?;
+                dress(&file, facts)?;
                 Ok(Some(give_name(directory, &new, name, file.as_fd())?))
             }),
             Err(_) => Ok(None),
@@ -543,8 +540,8 @@ impl Unpacker<'_> {
             self.input.read_exact(bytes)?;
             if let (Some(file), Ok(())) = (file, &trouble) {
                 *trouble = match length {
-                    0 => file.set_len(offset),
-                    _ => file.write_all_at(bytes, offset),
+                    0 => set_len(file, offset),
+                    _ => write_all_at(file, bytes, offset),
                 };
             }
             if length == 0 {
@@ -573,7 +570,9 @@ fn entered(parent: &OwnedFd, name: &OsStr, made: Option<&Moment>) -> io::Result<
 fn finish_fifo(directory: &OwnedFd, new: &OsStr, facts: Facts) -> io::Result<OwnedFd> {
     let held = new_one(directory, new, FileType::Fifo)?;
     let through = format!("/proc/self/fd/{}", held.as_raw_fd());
+    before("fchmod")?;
     rustix::fs::chmodat(CWD, &through, facts.mode(), AtFlags::empty())?;
+    before("utimensat")?;
     rustix::fs::utimensat(CWD, &through, &facts.times(), AtFlags::empty())?;
     Ok(held)
 }
@@ -586,9 +585,11 @@ fn finish_symlink(
     target: &[u8],
 ) -> io::Result<OwnedFd> {
     let held = new_one(directory, new, FileType::Symlink)?;
+    before("readlinkat")?;
     if rustix::fs::readlinkat(&held, "", Vec::new())?.as_bytes() != target {
         return Err(taken());
     }
+    before("utimensat")?;
     rustix::fs::utimensat(&held, "", &facts.times(), AtFlags::EMPTY_PATH)?;
     Ok(held)
 }
@@ -618,12 +619,21 @@ fn give_name(
 ) -> io::Result<()> {
     before("renameat")?;
     rustix::fs::renameat(directory, new, directory, name)?;
+    before("fstatat")?;
     let there = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let ours = rustix::fs::fstat(held)?;
     match (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino) {
         true => Ok(()),
         false => Err(taken()),
     }
+}
+
+/// Gives what is open its times and its mode.
+fn dress(open: &impl AsFd, facts: Facts) -> io::Result<()> {
+    before("futimens")?;
+    rustix::fs::futimens(open, &facts.times())?;
+    before("fchmod")?;
+    Ok(rustix::fs::fchmod(open, facts.mode())?)
 }
 
 fn unlink(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {

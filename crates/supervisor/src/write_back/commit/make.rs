@@ -14,7 +14,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +22,7 @@ use husk_proto::fs::{Attributes, HostIdentity, Kind, Rights};
 use husk_proto::{Errno, Inode};
 
 use super::grow::{Growing, Tail};
+use super::lose::Loss;
 use super::small::{Small, Waiting};
 use super::withheld::Withheld;
 use crate::output::progress::Progress;
@@ -38,7 +38,7 @@ use crate::write_back::plan::{Content, Object, Put, Touch};
 use crate::write_back::record::ledger;
 use crate::write_back::record::ledger::{Ledger, TakenOver};
 use crate::write_back::record::manifest::{Facts, Manifest};
-use crate::write_back::rescue::{Rescue, Saved};
+use crate::write_back::rescue::Rescue;
 use crate::write_back::{Outcome, Source, Work, host};
 
 /// What is said of what cannot be copied as it was at one moment.
@@ -53,8 +53,6 @@ const APPEND_ONLY: &str = "its directory is append-only: chattr -a it, and try a
 /// Bits of a mode.
 const GROUP: u32 = 0o070;
 const OTHERS: u32 = 0o007;
-/// What is said of content that found no room anywhere.
-pub const LOST: &str = "; its content is lost";
 
 /// An object under its temporary name.
 #[derive(Debug)]
@@ -737,7 +735,7 @@ impl Kept {
     }
 
     /// Invariant 5.
-    fn withhold<S: Source>(&mut self, source: &mut S, object: &Object) {
+    pub(super) fn withhold<S: Source>(&mut self, source: &mut S, object: &Object) {
         self.unmade.push(object.inode);
         if let Content::Host(origin) | Content::HostTree(origin) = &object.content {
             return self.withheld.insert(origin.clone());
@@ -745,56 +743,5 @@ impl Kept {
         // Where the image does not say, there is nothing of it on the host.
         let origin = crate::write_back::origin_path(source, &object.attributes);
         self.withheld.extend(origin.ok().flatten());
-    }
-}
-
-/// What becomes of objects that cannot be written (invariants 4 and 5).
-pub struct Loss<'a, S> {
-    /// The image.
-    pub source: &'a mut S,
-    /// Where content is saved.
-    pub rescue: &'a mut Rescue,
-    /// What must not be deleted now.
-    pub kept: &'a mut Kept,
-    /// What is told.
-    pub lines: &'a mut Vec<String>,
-}
-
-impl<S: Source> Loss<'_, S> {
-    /// Saves what can be saved of `object` and all below, which should have been `shown`. What is
-    /// saved is told by the rescue, in one line for all.
-    pub fn lose(&mut self, object: &Object, shown: &Path, why: &str) {
-        self.kept.withhold(self.source, object);
-        let (source, inode) = (&mut *self.source, object.inode);
-        let mut save =
-            |what: &mut Saved<'_>| self.rescue.save(shown, &object.attributes, why, what);
-        let (saved, otherwise) = match &object.content {
-            Content::Host(origin) | Content::HostTree(origin) => {
-                let stands = std::fs::symlink_metadata(origin).is_ok();
-                let stands =
-                    if stands { "it is still" } else { "another program has moved or removed" };
-                (false, format!("; {stands} {}", origin.display()))
-            }
-            Content::Image => {
-                let mut fill = |file: &File| content::export(source, inode, file);
-                let saved = save(&mut Saved::File(&mut fill));
-                self.kept.lost |= !saved;
-                (saved, LOST.to_owned())
-            }
-            Content::Symlink(target) => (
-                save(&mut Saved::Symlink(target)),
-                format!("; it was a symlink to {}", target.display()),
-            ),
-            Content::Special => (false, "; it was a FIFO, a socket or a device".to_owned()),
-            Content::Tree(_) => (save(&mut Saved::Directory), String::new()),
-        };
-        if !saved {
-            self.lines.push(format!("{}: {why}{otherwise}", shown.display()));
-        }
-        if let Content::Tree(children) = &object.content {
-            for (name, child) in children {
-                self.lose(child, &shown.join(name), why);
-            }
-        }
     }
 }

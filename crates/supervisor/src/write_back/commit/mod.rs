@@ -26,6 +26,7 @@
 
 pub mod detach;
 pub(super) mod grow;
+mod lose;
 pub mod make;
 mod rights;
 mod ruled;
@@ -44,7 +45,8 @@ use husk_proto::Inode;
 use husk_proto::fs::{HostIdentity, Rights};
 use rustix::fs::RenameFlags;
 
-use self::make::{Kept, LOST, Loss, Made, Maker, TAKEN};
+use self::lose::{LOST, Loss};
+use self::make::{Kept, Made, Maker, TAKEN};
 use self::steps::Prepared;
 use super::git::lock;
 use super::host;

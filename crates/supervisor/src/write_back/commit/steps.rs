@@ -7,7 +7,7 @@ use husk_proto::fs::{HostIdentity, Rights};
 use super::grow::Tail;
 use super::make::{Kept, Made};
 use super::old_must_stay;
-use crate::write_back::host::beneath::Beneath;
+use crate::write_back::host::beneath::{Beneath, object_of};
 use crate::write_back::host::unlock::Unlocked;
 use crate::write_back::plan::{Content, Plan, Put, Touch};
 use crate::write_back::record::ledger::Text;
@@ -59,11 +59,13 @@ pub fn begin(
         plan.puts.iter().map(|put| &*put.directory).chain(deletes).collect();
     directories.sort_unstable();
     directories.dedup();
+    let which = |path: &&Path| Some(object_of(&beneath.directory(path).ok()?.metadata().ok()?));
     let head = Head {
         number: work.number,
         started_ns: work.started_ns,
         stem: work.names.stem().to_owned(),
         roots: beneath.roots().iter().map(|root| Text::of(root)).collect(),
+        which: directories.iter().map(which).collect(),
         directories: directories.into_iter().map(Text::of).collect(),
     };
     match Manifest::begin(&work.manifests, head) {

@@ -65,6 +65,9 @@ pub struct Head {
     pub roots: Vec<Text>,
     /// Directories that may hold temporary names.
     pub directories: Vec<Text>,
+    /// Device and inode of each.
+    #[serde(default)]
+    pub which: Vec<Option<(u64, u64)>>,
 }
 
 /// Which object, and when its content was changed last.
@@ -646,6 +649,7 @@ mod tests {
             stem: stem.into(),
             roots: Vec::new(),
             directories: Vec::new(),
+            which: Vec::new(),
         };
         let keeps = |name: &str| Kept::of(&places).keeps(OsStr::new(name));
         assert!(!keeps(".husk-tmp-ready-1"));

@@ -12,10 +12,14 @@
 //! 3. What cannot be looked at is neither done nor gone: that is told, and nothing is removed.
 //! 4. Killed in the middle, recovering can be continued, in either direction until something
 //!    is about to be removed: which way is closed then is on the disk first.
+//! 5. What was made, replaced or removed in a directory that has lost its name to another one, or
+//!    to a link, is not given up: the manifest stays.
 
 mod away;
+mod tails;
 
 pub use away::away;
+use tails::grow_to_end;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -28,15 +32,13 @@ use rustix::fs::RenameFlags;
 
 use super::manifest::{Facts, Pending, Seen, Step};
 use crate::run::request::reason;
-use crate::write_back::commit::grow;
 use crate::write_back::git::lock;
 use crate::write_back::host;
 use crate::write_back::host::below::Below;
 use crate::write_back::host::beneath::held::Held;
 use crate::write_back::host::beneath::{
-    Beneath, Glance, lacks_flag, object_of, set_len, sync, write_all_at,
+    Beneath, Glance, Object as Which, lacks_flag, object_of, set_len, sync,
 };
-use crate::write_back::host::content;
 use crate::write_back::plan::beside;
 
 /// Most lines that are told one by one.
@@ -60,6 +62,8 @@ struct Recovery<'a> {
     /// inode, before and after.
     early: HashMap<(u64, u64), [i64; 2]>,
     directories: BTreeSet<PathBuf>,
+    /// The directories that it worked in.
+    worked_in: HashMap<PathBuf, Which>,
     told: Recovered,
     patience: Duration,
 }
@@ -154,7 +158,10 @@ impl<'a> Recovery<'a> {
             _ => None,
         });
         let early = early.collect();
-        Recovery { beneath, pending, early, directories, told, patience: lock::PATIENCE }
+        let noted = pending.head.directories.iter().zip(&pending.head.which);
+        let worked_in = noted.filter_map(|(one, which)| Some((one.path(), (*which)?))).collect();
+        let patience = lock::PATIENCE;
+        Recovery { beneath, pending, early, directories, worked_in, told, patience }
     }
 
     fn at(&self, path: &Path) -> io::Result<Option<Glance>> {
@@ -234,12 +241,14 @@ impl<'a> Recovery<'a> {
                 let short =
                     || Ok(self.at(&path.path())?.is_none_or(|one| one.identity.size == *size));
                 let done = if back { short() } else { self.is_done(step) };
-                Ok(!done? && self.opened(step).is_ok())
+                let lacks_tail = || !back && self.lacks_tail(&path.path());
+                Ok(!done? && (self.opened(step).is_ok() || lacks_tail()))
             }
             Step::Touch { .. } => Ok(false),
         };
         // Invariant 3.
-        self.pending.steps.iter().any(|step| left(step).unwrap_or(true))
+        let left = |step: &Step| left(step).unwrap_or(true) || self.is_swapped(step);
+        self.pending.steps.iter().any(left)
     }
 
     fn is_done(&self, step: &Step) -> io::Result<bool> {
@@ -326,6 +335,8 @@ impl<'a> Recovery<'a> {
         let path = step.path();
         match act(self, step) {
             Ok(true) => self.told.steps += 1,
+            // Invariant 5.
+            _ if self.is_swapped(step) => self.told.lines.push(swapped(&path)),
             Ok(false) => {}
             Err(problem) => {
                 self.told.lines.push(format!("{}: {}", path.display(), reason(&problem)));
@@ -340,14 +351,15 @@ impl<'a> Recovery<'a> {
             if let Step::Put {
                 temporary,
                 target,
+                made,
                 replaces: Some(seen),
                 rights: Some([old, _]),
-                ..
             } = step
             {
                 // Killed between the two.
                 let pick = host::merged_rights;
-                self.carry_rights(&temporary.path(), seen.which, old, &target.path(), pick)?;
+                let heir = (&*target.path(), *made);
+                self.carry_rights(&temporary.path(), seen.which, old, heir, pick)?;
             }
             return Ok(false);
         }
@@ -358,7 +370,7 @@ impl<'a> Recovery<'a> {
                     && self.is_at(&temporary, *made)?
                 {
                     let pick = host::merged_rights;
-                    self.carry_rights(&target, seen.which, old, &temporary, pick)?;
+                    self.carry_rights(&target, seen.which, old, (&temporary, *made), pick)?;
                 }
                 self.put(&temporary, &target, *made, replaces.as_ref())
             }
@@ -386,16 +398,16 @@ impl<'a> Recovery<'a> {
                 }
             }
             Step::Touch { path, what, before, after, .. } => {
-                let path = path.path();
+                let (path, which) = (path.path(), *what);
                 // Who has changed the content since has the times.
                 let now = self.facts(&path)?.ok_or_else(changed)?;
                 let ours = [before.modified_ns, after.modified_ns].contains(&now.modified_ns);
                 let directory = self.at(&path)?.is_some_and(|found| found.directory);
-                if !self.is_at(&path, *what)? || !ours && !directory {
+                if !self.is_at(&path, which)? || !ours && !directory {
                     return Err(changed());
                 }
                 let after = if directory { *after } else { after.but_for_others(before, &now) };
-                self.set(&path, &after).map(|()| true)
+                self.set(&path, which, &after).map(|()| true)
             }
         }
     }
@@ -445,35 +457,6 @@ impl<'a> Recovery<'a> {
             _ => return self.lay_beside(temporary, target),
         };
         placed.map(|()| true)
-    }
-
-    /// Somebody has changed the file that was to grow.
-    fn lay_tail_beside(&mut self, path: &Path, tail: &[u8], why: &io::Error) -> io::Result<bool> {
-        let aside = beside(path, self.pending.head.number);
-        let file = self.beneath.create(&aside)?;
-        write_all_at(&file, tail, 0)?;
-        sync(&file)?;
-        let (why, aside) = (reason(why), aside.display());
-        Err(io::Error::other(format!("{why}; what the image has put at its end is {aside}")))
-    }
-
-    /// A file that is to grow, if what it has is what it had, or a part of what it is to have.
-    /// After a loss of power it may have the time of a write and none of its bytes.
-    fn opened(&self, step: &Step) -> io::Result<Held> {
-        let Step::Append { path, what, size, begin, tail, .. } = step else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        let (size, tail) = (*size, tail.bytes());
-        let held = self.beneath.open_to_append(&path.path())?;
-        let found = held.identity();
-        let same = found.object() == what.which;
-        let seen = found.modified_ns == what.modified_ns;
-        let begins = || {
-            let now = held.file().and_then(|file| content::hash_of_start(file, size)).ok();
-            begin.is_some() && now == *begin
-        };
-        let whole = found.size != size || seen || self.pending.undoing || begins();
-        if same && whole && grow::is_begun(&held, size, tail)? { Ok(held) } else { Err(changed()) }
     }
 
     /// Somebody else has the name by now.
@@ -587,10 +570,10 @@ impl<'a> Recovery<'a> {
                         _ => Ok(false),
                     };
                 }
-                if let Some([_, new]) = rights {
+                if let (Some([_, new]), Some(old)) = (rights, replaces) {
                     // What somebody has given the new one is the last that was wanted.
                     let pick = |ours, before, now| host::merged_rights(now, before, ours);
-                    self.carry_rights(&target, *made, new, &temporary, pick)?;
+                    self.carry_rights(&target, *made, new, (&temporary, old.which), pick)?;
                 }
                 let flags = match replaces {
                     Some(_) => RenameFlags::EXCHANGE,
@@ -626,7 +609,7 @@ impl<'a> Recovery<'a> {
                 let now = self.facts(&path)?.ok_or_else(changed)?;
                 let directory = self.at(&path)?.is_some_and(|found| found.directory);
                 let before = if directory { *before } else { before.but_for_others(after, &now) };
-                self.set(&path, &before).map(|()| true)
+                self.set(&path, *what, &before).map(|()| true)
             }
         }
     }
@@ -733,7 +716,7 @@ impl<'a> Recovery<'a> {
         path: &Path,
         which: (u64, u64),
         before: &Rights,
-        heir: &Path,
+        (heir, heirs): (&Path, Which),
         pick: impl Fn(Rights, Rights, Rights) -> Rights,
     ) -> io::Result<()> {
         // What has other names, too, has got the rights that it has in the image.
@@ -748,14 +731,20 @@ impl<'a> Recovery<'a> {
         if now == *before {
             return Ok(());
         }
-        let Some(held) = self.beneath.hold_if_there(heir)? else { return Ok(()) };
+        let Some(held) = self.held(heir, heirs)? else { return Ok(()) };
         let (mode, uid, gid) = pick(host::rights_of(held.found()), *before, now);
         held.set_facts(&Facts { mode, uid, gid, ..Facts::of(held.found()) })
     }
 
+    /// What is at `path`, if it is this. By its name it could be anything by now.
+    fn held(&self, path: &Path, which: Which) -> io::Result<Option<Held>> {
+        let held = self.beneath.hold_if_there(path)?;
+        Ok(held.filter(|held| object_of(held.found()) == which))
+    }
+
     /// Sets attributes, durably as far as the object can be opened.
-    fn set(&mut self, path: &Path, facts: &Facts) -> io::Result<()> {
-        let held = self.beneath.hold(path)?;
+    fn set(&mut self, path: &Path, which: Which, facts: &Facts) -> io::Result<()> {
+        let held = self.held(path, which)?.ok_or_else(changed)?;
         held.set_facts(facts)?;
         if held.found().is_dir() {
             self.directories.insert(path.to_owned());
@@ -775,12 +764,10 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// Gives a file what was to be at its end, or the rest of that.
-fn grow_to_end(held: &Held, size: u64, tail: &[u8], after: &Facts) -> io::Result<()> {
-    let there = held.now()?.len() - size;
-    held.append(&tail[there as usize..])?;
-    held.set_facts(after)?;
-    sync(held.file()?)
+fn swapped(path: &Path) -> String {
+    let directory = path.parent().unwrap_or(path).display();
+    let path = path.display();
+    format!("{path}: something else is in the place of {directory}: move that back there")
 }
 
 fn changed() -> io::Error {

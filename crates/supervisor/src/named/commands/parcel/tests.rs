@@ -304,3 +304,111 @@ fn half_a_parcel_replaces_nothing() {
     assert_eq!(fs::read(&target).unwrap(), b"old");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
 }
+
+/// A tree to be copied over one that has some of its names; the parcel of it, and where to.
+fn to_be_copied(scratch: &Path) -> (Vec<u8>, PathBuf) {
+    let (source, target) = (scratch.join("source"), scratch.join("target"));
+    fs::create_dir_all(source.join("in")).unwrap();
+    fs::create_dir_all(target.join("source")).unwrap();
+    for name in ["file", "other", "in/deep"] {
+        fs::write(source.join(name), "new").unwrap();
+        fs::set_permissions(source.join(name), fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    fs::write(target.join("source/file"), "old").unwrap();
+    symlink("x", source.join("link")).unwrap();
+    symlink("old", target.join("source/link")).unwrap();
+    mknodat(CWD, source.join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let mut parcel = Vec::new();
+    assert!(pack(&source, true, &mut parcel).unwrap());
+    (parcel, target)
+}
+
+/// Each name has what it had, or all of what is new: nothing half.
+#[track_caller]
+fn judge(target: &Path, whole: bool, what: &str) {
+    let at = |name: &str| target.join("source").join(name);
+    for (name, old) in [("file", Some("old")), ("other", None), ("in/deep", None)] {
+        let there = fs::read_to_string(at(name)).ok();
+        let new = there.as_deref() == Some("new");
+        assert!(new || !whole && there.as_deref() == old, "{what}: {name} is {there:?}");
+        let mode = fs::metadata(at(name)).map_or(0, |found| found.mode() & 0o7777);
+        assert!(!new || mode == 0o640, "{what}: {name} has {mode:o}");
+    }
+    let link = fs::read_link(at("link")).unwrap();
+    assert!(link == Path::new("x") || !whole && link == Path::new("old"), "{what}: {link:?}");
+    assert!(!whole || fs::symlink_metadata(at("fifo")).is_ok(), "{what}");
+}
+
+/// Copies again, when whoever has left temporary names is gone.
+#[track_caller]
+fn again(parcel: &[u8], target: &Path, what: &str) {
+    let own = format!("-{}-", std::process::id());
+    for directory in [target.to_owned(), target.join("source"), target.join("source/in")] {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            if name.starts_with(".husk-tmp-") {
+                let gone = directory.join(name.replace(&own, "-4294967294-"));
+                fs::rename(entry.path(), gone).unwrap();
+            }
+        }
+    }
+    assert!(unpack(target, &mut &*parcel).unwrap(), "{what}");
+    judge(target, true, what);
+    for (directory, count) in [("", 1), ("source", 5), ("source/in", 1)] {
+        let names: Vec<_> = fs::read_dir(target.join(directory)).unwrap().collect();
+        assert_eq!(names.len(), count, "{what}: {names:?}");
+    }
+}
+
+#[test]
+fn whichever_host_calls_of_a_copy_fail_nothing_is_half_and_the_next_one_finishes() {
+    for (errno, on) in [(Errno::NOSPC, false), (Errno::IO, false), (Errno::ROFS, true)] {
+        let (mut told, mut silent) = (0, Vec::new());
+        for n in 1.. {
+            let scratch = tempfile::tempdir().unwrap();
+            let (parcel, target) = to_be_copied(scratch.path());
+            let count = std::rc::Rc::new(std::cell::Cell::new(0));
+            let seen = std::rc::Rc::clone(&count);
+            let plan = move |_| {
+                count.set(count.get() + 1);
+                let fails = count.get() == n || on && count.get() > n;
+                if fails { Err(errno.into()) } else { Ok(()) }
+            };
+            let done = schedule::during(plan, || unpack(&target, &mut &*parcel));
+            if seen.get() < n {
+                assert!(done.unwrap());
+                break;
+            }
+            let what = format!("{errno:?} at host call {n}, on: {on}: {done:?}");
+            let whole = matches!(done, Ok(true));
+            judge(&target, whole, &what);
+            told += u32::from(!whole);
+            silent.extend(whole.then_some(n));
+            again(&parcel, &target, &what);
+        }
+        assert!(told > 30, "{errno:?}: {told} calls were told");
+        // What a killed copy may have left is looked for, and need not be found.
+        assert!(silent.len() <= 4, "{errno:?}: nothing was told of calls {silent:?}");
+    }
+}
+
+#[test]
+fn a_copy_that_is_killed_at_any_host_call_leaves_nothing_half_and_the_next_one_finishes() {
+    for n in 1.. {
+        let scratch = tempfile::tempdir().unwrap();
+        let (parcel, target) = to_be_copied(scratch.path());
+        let mut calls = 0;
+        let plan = move |_| {
+            calls += 1;
+            if calls == n { std::panic::resume_unwind(Box::new("killed")) } else { Ok(()) }
+        };
+        let work = || schedule::during(plan, || unpack(&target, &mut &*parcel));
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        judge(&target, false, &format!("killed at call {n}"));
+        if done.is_ok() {
+            assert!(n > 40, "{n} host calls");
+            return;
+        }
+        again(&parcel, &target, &format!("killed at call {n}"));
+    }
+}

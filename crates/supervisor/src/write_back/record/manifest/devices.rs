@@ -38,6 +38,7 @@ impl Pending {
                 which.0 = devices.get(&which.0).copied().unwrap_or(which.0);
             };
             self.steps.iter_mut().flat_map(objects).for_each(renumber);
+            self.head.which.iter_mut().flatten().for_each(renumber);
             self.made.iter_mut().map(|made| &mut made.which).for_each(renumber);
         }
     }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Recovery;
+use crate::write_back::host::beneath::object_of;
 use crate::write_back::record::manifest::{Pending, Step};
 
 /// A directory that it wrote to, and where nothing of it is to be found.
@@ -15,6 +16,20 @@ pub fn away(pending: &Pending) -> Option<PathBuf> {
 }
 
 impl Recovery<'_> {
+    /// Whether nothing of a step is to be found, and the directory in which it was to be is another
+    /// one, or a link. One that has gone is none.
+    pub(super) fn is_swapped(&self, step: &Step) -> bool {
+        let path = step.path();
+        let Some(directory) = path.parent() else { return false };
+        let Some(which) = self.worked_in.get(directory) else { return false };
+        let other = match self.beneath.directory(directory).and_then(|one| one.metadata()) {
+            Ok(found) => object_of(&found) != *which,
+            Err(problem) => problem.kind() != io::ErrorKind::NotFound,
+        };
+        // What cannot be looked at is not found.
+        other && self.finds(step).unwrap_or(Some(false)) == Some(false)
+    }
+
     fn is_away(&self, root: &Path) -> bool {
         let below = self.pending.steps.iter().filter(|step| step.path().starts_with(root));
         let mut looked_for = false;

@@ -150,7 +150,7 @@ fn lasting(scene: &Scene) -> Tree {
 
 /// Writes back, and is killed so many host calls after what is to be done was noted. Whether there
 /// is something to recover.
-fn killed_after(calls: u32, scene: &mut Scene) -> bool {
+pub fn killed_after(calls: u32, scene: &mut Scene) -> bool {
     let (mut syncs, mut after) = (0, 0);
     let plan = move |call: &'static str| {
         syncs += u32::from(call == "fsync manifest");
@@ -164,7 +164,7 @@ fn killed_after(calls: u32, scene: &mut Scene) -> bool {
 }
 
 /// Kills at which there is something to recover: an early one, one in the middle, and a late one.
-fn kills() -> [u32; 3] {
+pub fn kills() -> [u32; 3] {
     let last = (1..).find(|&calls| !killed_after(calls, &mut scene(calls))).unwrap() - 1;
     assert!(last > 20, "{last} calls");
     [1, last / 2, last - 1]

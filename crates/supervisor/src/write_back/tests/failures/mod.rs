@@ -1,6 +1,6 @@
 //! What fails: host calls, the write-back itself, who recovers it, and the power.
 
-mod faulty;
+pub mod faulty;
 pub mod killed;
 pub mod leftovers;
 mod power;

@@ -21,7 +21,7 @@ use crate::write_back::host::beneath::schedule;
 use crate::write_back::tests::{Scene, settle, who};
 
 /// What the image has written, and where it is to be.
-const OURS: &[(&str, &str)] = &[
+pub const OURS: &[(&str, &str)] = &[
     ("pub/new", "ours: new"),
     ("pub/changed", "ours: changed"),
     ("pub/grown", "host: grown, ours"),
@@ -149,7 +149,12 @@ fn text_of(path: &Path) -> String {
 
 /// Everything about what is outside that a call can change, but for the count of links.
 pub fn outside(scene: &Scene) -> Vec<(PathBuf, u32, u32, i64, i64, String)> {
-    let directory = scene.path.with_file_name("outside");
+    outside_of(&scene.path)
+}
+
+/// The same beside the tree at `path`.
+pub fn outside_of(path: &Path) -> Vec<(PathBuf, u32, u32, i64, i64, String)> {
+    let directory = path.with_file_name("outside");
     let mut all: Vec<_> = fs::read_dir(&directory)
         .unwrap()
         .map(|entry| entry.unwrap().path())
