@@ -330,3 +330,66 @@ done
          status 125\nown\nroot\nroot\nroot\n644 1000000000\n640 1000000000\n",
     );
 }
+
+/// A file of the same file system is mounted over one of the tree: Linux renames and removes
+/// neither, with EBUSY, and what is appended or changed otherwise reaches the mounted one.
+#[test]
+fn a_file_that_is_mounted_over_another_one_is_neither_replaced_nor_removed() {
+    prints(
+        "bound",
+        r#"
+unshare -m true 2> /dev/null || { echo not here; exit; }
+unshare -m bash -uc '
+cd "$1"; mkdir dir
+for name in written removed moved onto grown chmod free dir/in; do
+    echo "below $name" > "$name"; echo "over $name" > "$2/${name##*/}"
+    [ $name = free ] || mount --bind "$2/${name##*/}" "$name" 2> /dev/null || exit 9
+done
+"$HUSK" run --memory 64M -- sh -c "
+    echo image > written; rm removed; mv moved away; echo image > new; mv new onto
+    echo more >> grown; chmod 600 chmod; echo image > free; mv dir other" > "$2/said" 2>&1
+echo "status $?"; grep -c "device or resource busy" "$2/said"
+umount written removed moved onto grown chmod dir/in 2> /dev/null || umount other/in
+grep . written removed moved onto grown chmod free dir/in 2> /dev/null
+cat written.husk-* onto.husk-* away; stat -c %a chmod "$2/chmod"
+cd "$2"; grep . written removed moved onto grown chmod in; cd "$1"; find . -name ".husk-tmp*"
+' bash "$1" "$2" || echo not here
+"#,
+        "status 125\n5\nwritten:below written\nremoved:below removed\nmoved:below moved\n\
+         onto:below onto\ngrown:below grown\nchmod:below chmod\nfree:image\ndir/in:below dir/in\n\
+         image\nimage\nover moved\n644\n600\nwritten:over written\nremoved:over removed\n\
+         moved:over moved\nonto:over onto\ngrown:over grown\ngrown:more\nchmod:over chmod\n\
+         in:over dir/in\n",
+    );
+}
+
+/// The same where the mount comes while an image is up: a refresh shows it, as Linux would, and
+/// what the image has changed is a conflict.
+#[test]
+fn a_file_that_is_mounted_over_another_one_meanwhile_is_seen_and_stays() {
+    prints(
+        "bound-later",
+        r#"
+unshare -m true 2> /dev/null || { echo not here; exit; }
+unshare -m bash -uc '
+cd "$1"; for name in seen changed removed; do
+    echo "below $name" > $name; echo "over $name" > "$2/$name"
+done
+"$HUSK" up hard-bound --memory 64M --overlay "$1" 2> /dev/null
+"$HUSK" exec hard-bound -- sh -c "cat seen removed > /dev/null; echo image > changed"
+for name in seen changed removed; do
+    mount --bind "$2/$name" $name 2> /dev/null || { "$HUSK" down hard-bound --discard; exit 9; }
+done
+"$HUSK" refresh hard-bound > "$2/said" 2>&1; echo "status $?"
+grep -c "conflict: .*changed" "$2/said"
+"$HUSK" exec hard-bound -- sh -c "cat seen changed; rm removed"
+"$HUSK" down hard-bound > "$2/said" 2>&1; echo "status $?"
+grep -c "removed: device or resource busy" "$2/said"
+cat seen changed removed "$2/seen" "$2/changed" "$2/removed" changed.husk-*
+umount seen changed removed; cat seen changed removed
+' bash "$1" "$2" || echo not here
+"#,
+        "status 125\n1\nover seen\nimage\nstatus 125\n1\nover seen\nover changed\nover removed\n\
+         over seen\nover changed\nover removed\nimage\nbelow seen\nbelow changed\nbelow removed\n",
+    );
+}

@@ -1,6 +1,7 @@
 //! What a run changes, what it may, and what comes back to the host.
 
 mod diff;
+mod fidelity;
 mod first_looks;
 mod flags;
 mod hard_trees;
