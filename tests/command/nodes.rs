@@ -466,10 +466,76 @@ read -r line <&4";
     beside_a_stopped_agent("nodes-looks", script, "two lines\n", "of bytes\n");
 }
 
+/// Short requests are asked in memory: where the agent's socket is gone, who has asked before goes
+/// on, and is answered.
+#[test]
+fn requests_are_asked_in_memory_and_not_by_the_socket() {
+    if against_native() {
+        return;
+    }
+    let script = r#"
+begins='my ($told) = @ARGV; sub say { open F, ">", "$told/$_[0]"; print F $_[1]; close F }
+sub made { open F, ">", $_[0] or die $!; print F $_[1]; close F or die $! }
+open GO, "+<", "$told/go"; made("first", "one"); say("begun", "begun\n"); my $line = <GO>;
+mkdir "dir" or die $!; made("dir/file", "two"); rename "dir/file", "moved" or die $!;
+chmod 0600, "moved"; unlink "first" or die $!; symlink "moved", "link" or die $!;
+utime 7, 7, "moved"; my @facts = stat "link"; open F, "<", "link"; my $text = <F>;
+say("seen", sprintf("%o %d %s\n", $facts[2], $facts[9], $text)); $line = <GO>'
+mkfifo "$0/go"; exec perl -e "$begins" "$0""#;
+    let away = |socket: &Path| {
+        fs::rename(socket, socket.with_extension("away")).expect("nobody else moves it");
+    };
+    let back = |socket: &Path| {
+        fs::rename(socket.with_extension("away"), socket).expect("nobody else moves it");
+    };
+    let socket = std::cell::OnceCell::new();
+    let seen = "100600 7 two\n";
+    beside_an_agent(
+        "nodes-slots",
+        script,
+        ("begun\n", seen),
+        &|agent| {
+            let path = socket.get_or_init(|| socket_of(agent));
+            away(path);
+        },
+        &|_| back(socket.get().expect("it was moved")),
+    );
+}
+
+/// Where the process listens that has its socket as standard output.
+fn socket_of(agent: i32) -> PathBuf {
+    let open = fs::read_link(format!("/proc/{agent}/fd/1")).expect("its socket");
+    let open = open.to_string_lossy().into_owned();
+    let inode = open.trim_start_matches("socket:[").trim_end_matches(']');
+    let all = fs::read_to_string("/proc/net/unix").expect("all sockets");
+    let of = |line: &str| {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        (words.get(6) == Some(&inode)).then(|| words.get(7).map(PathBuf::from)).flatten()
+    };
+    all.lines().find_map(of).expect("a path")
+}
+
 /// A script on the second node, which gets a directory outside the image: there it says first what
 /// has `begun`, then, while the agent of the home is stopped, what it has `seen`. It reads a line
 /// of its FIFO `go` before each next step.
 pub fn beside_a_stopped_agent(name: &str, script: &str, begun: &str, seen_then: &str) -> Outcome {
+    use rustix::process::{Pid, Signal, kill_process};
+    let signal = |agent, signal| {
+        kill_process(Pid::from_raw(agent).expect("a number"), signal).expect("it lives");
+    };
+    let stop = |agent| signal(agent, Signal::STOP);
+    let go_on = |agent| signal(agent, Signal::CONT);
+    beside_an_agent(name, script, (begun, seen_then), &stop, &go_on)
+}
+
+/// The same where `begin` and `end` do something to the agent.
+fn beside_an_agent(
+    name: &str,
+    script: &str,
+    (begun, seen_then): (&str, &str),
+    begin: &dyn Fn(i32),
+    end: &dyn Fn(i32),
+) -> Outcome {
     let scratch = Scratch::new(name);
     let work = scratch.fresh("work");
     // Outside the image.
@@ -482,12 +548,10 @@ pub fn beside_a_stopped_agent(name: &str, script: &str, begun: &str, seen_then: 
     assert_eq!(until("the first line", || said("begun")), begun);
     let agents = children(running.pid(), "husk: home");
     let [agent] = agents[..] else { panic!("one agent: {agents:?}") };
-    let agent = rustix::process::Pid::from_raw(agent).expect("a number");
-    let signal = |signal| rustix::process::kill_process(agent, signal).expect("it lives");
-    signal(rustix::process::Signal::STOP);
+    begin(agent);
     fs::write(told.join("go"), "\n").expect("it is read");
     let seen = until("what is seen", || said("seen"));
-    signal(rustix::process::Signal::CONT);
+    end(agent);
     fs::write(told.join("go"), "\n").expect("it is read");
     assert_eq!(seen, seen_then);
     let outcome = running.wait(PATIENCE).expect("it ends");

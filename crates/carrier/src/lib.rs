@@ -40,9 +40,12 @@ pub use holds::{By, Hold};
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};
 pub use husk_kernel::image::Directories;
 pub use husk_region::{
-    CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, Header, KERNELS_MAX, Layout, PASSES_MAX, PassWords,
-    STATE_ADDRESS, Without, ended, read_header, with_descriptor_busy,
+    CACHE_ADDRESS, CHUNK_BLOCKS, HEADER_BYTES, HOME_SLOTS_ADDRESS, Header, KERNELS_MAX, Layout,
+    PASSES_MAX, PassWords, STATE_ADDRESS, Without, ended, read_header, with_descriptor_busy,
 };
+
+/// Bytes of the memory at `HOME_SLOTS_ADDRESS`.
+pub const SLOTS_BYTES: usize = husk_link::Slots::BYTES;
 pub use mapping::{assume_mapped, map_region, populate};
 #[cfg(feature = "answers")]
 pub use passing::{Adopted, Named};

@@ -98,16 +98,17 @@ pub fn call(
     })
 }
 
-/// `call` for an answer that a descriptor goes along with: its length, and the number, which is the
-/// caller's and closed on exec.
-pub fn call_for_descriptor(
+/// `call` for an answer that up to two descriptors go along with: its length, and their numbers,
+/// which are the caller's and closed on exec.
+pub fn call_for_descriptors(
     path: &[u8],
     parts: [&[u8]; 2],
     room: &mut [u8],
     patience_s: u64,
-) -> Result<(usize, Option<usize>), Unanswered> {
-    /// `struct cmsghdr` (length, then level and kind) and one number.
-    const ONE: u64 = 20;
+) -> Result<(usize, [Option<usize>; 2]), Unanswered> {
+    /// `struct cmsghdr` (length, then level and kind), and one number.
+    const HEAD: u64 = 16;
+    const NUMBER: u64 = 4;
     const RIGHTS_OF_SOCKET: u64 = 1 << 32 | 1;
     let mut control = [0u64; 3];
     let length = ask(path, parts, patience_s, &mut |socket| {
@@ -123,8 +124,10 @@ pub fn call_for_descriptor(
         // SAFETY: the message leads to `room` and `control`, writable for the lengths it says.
         unsafe { calls::raw(nr::recvmsg, args) }
     })?;
-    let has_one = control[..2] == [ONE, RIGHTS_OF_SOCKET];
-    Ok((length, has_one.then_some(control[2] as u32 as usize)))
+    let [bytes, sort, numbers] = control;
+    let has = |count| sort == RIGHTS_OF_SOCKET && bytes >= HEAD + count * NUMBER;
+    let number = |index: u64| has(index + 1).then_some((numbers >> (32 * index)) as u32 as usize);
+    Ok((length, [number(0), number(1)]))
 }
 
 /// Sends a request; the answer is what `receive` does when there is one.

@@ -7,6 +7,9 @@
 //!               partition (a ring has none of these)
 //! ```
 //!
+//! Programs that come and go ask another way: by slots in memory that the agent lends (`slots`), or
+//! by a socket for each request (`call`).
+//!
 //! Each direction of a pair has one lane for replies and call-backs, which keeps their order (a
 //! reply never overtakes a call-back), and 1 to 8 channels for requests. There is always room for a
 //! reply: a node has at most `OUTSTANDING_MAX` requests out, and slots are kept for their answers.
@@ -33,6 +36,7 @@ mod ring;
 mod serve;
 #[cfg(not(target_os = "none"))]
 pub mod sim;
+mod slots;
 #[cfg(feature = "models")]
 pub mod word;
 #[cfg(not(feature = "models"))]
@@ -43,17 +47,18 @@ use core::fmt;
 use husk_wire::{Fault, Header};
 
 pub use call::{
-    ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, Unanswered, call, call_for_descriptor, nap,
+    ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, Unanswered, call, call_for_descriptors, nap,
 };
 pub use doorbell::{Doorbell, POLLED_MAX, SLEEP_MS_MAX, Wait};
 pub use lane::{INLINE_BYTES, Reader, Room, Writer};
 pub use layout::{
     CHANNELS_MAX, EXTENT_BYTES, EXTENTS, LaneAt, OUTSTANDING_MAX, SLAB_BYTES, SLOT_BYTES,
 };
-pub use memory::{Area, Memory};
+pub use memory::{Area, Memory, is_whole};
 pub use pool::{Pool, View};
 pub use ring::{Loan, Mode, Ring, Side, memory_bytes};
 pub use serve::{Rooms, Served, serve};
+pub use slots::{Answered, Robust, SLOT_BYTES_MAX, SLOTS, Slots, Taken};
 
 /// Where a message goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,6 +15,7 @@ use core::ptr::NonNull;
 use husk_abi::{Errno, nr};
 use husk_host::calls::{self, raw};
 
+use crate::slots::Slots;
 use crate::word::Word;
 
 const MFD_CLOEXEC: usize = 1;
@@ -57,10 +58,7 @@ impl Memory {
     /// Maps what another node has made; it takes the descriptor over. EINVAL: it is not sealed, or
     /// not of this size.
     pub fn open(descriptor: usize, bytes: usize) -> Result<Memory, Errno> {
-        // SAFETY: asks for flags of a number.
-        let seals = unsafe { raw(nr::fcntl, [descriptor, F_GET_SEALS, 0, 0, 0, 0]) }.unwrap_or(0);
-        let size = calls::fstat(descriptor)?.size;
-        if seals & SEALS != SEALS || size != bytes as i64 {
+        if !is_whole(descriptor, bytes) {
             return Err(Errno::EINVAL);
         }
         map(descriptor, bytes)
@@ -71,10 +69,24 @@ impl Memory {
         self.descriptor
     }
 
+    /// All of it, of `Slots::BYTES`, for requests.
+    pub fn slots(&self) -> Slots<'_> {
+        assert!(self.bytes >= Slots::BYTES);
+        // SAFETY: a mapping of ours of that size, which is lent.
+        unsafe { Slots::at(self.base) }
+    }
+
     /// All of it.
     pub fn area(&self) -> Area<'_> {
         Area { base: self.base, bytes: self.bytes, lent: PhantomData }
     }
+}
+
+/// Whether a memfd has this size for ever: no access to a mapping of it faults.
+pub fn is_whole(descriptor: usize, bytes: usize) -> bool {
+    // SAFETY: asks for flags of a number.
+    let seals = unsafe { raw(nr::fcntl, [descriptor, F_GET_SEALS, 0, 0, 0, 0]) }.unwrap_or(0);
+    seals & SEALS == SEALS && calls::fstat(descriptor).is_ok_and(|file| file.size == bytes as i64)
 }
 
 fn map(descriptor: usize, bytes: usize) -> Result<Memory, Errno> {

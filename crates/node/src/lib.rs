@@ -2,8 +2,9 @@
 //! this node's region.
 //!
 //! ```text
-//!   other node's process ── request ──► socket ──► a thread of the agent ── Direct ──► region
-//!                        ◄── answer ────────────────────'
+//!   other node's process ── request ──► slot in memory (`slots`) ──► a thread of the agent
+//!                       '── long one ─► socket (`serve`) ───────────►  '── Direct ──► region
+//!                        ◄── answer ──────────────────────────────────'
 //! ```
 //!
 //! It is a process of the image as any other. What it keeps open for others is in the region
@@ -14,7 +15,7 @@
 //!    (reading a listing from the host, making a file the image's own). It is made once, however
 //!    often it is sent (`once`).
 //! 2. Rights are checked here, against the credentials in the message. Nodes of one image are one
-//!    user's: nobody else reaches the socket.
+//!    user's: nobody else reaches the socket or the slots.
 //! 3. One slow request holds up one thread only.
 //! 4. A message that breaks a rule is counted and ends its session (`sessions`). If the supervisor
 //!    declares a node dead, the agent closes what it had open and does nothing for it any more.
@@ -35,6 +36,7 @@ mod plain;
 mod planted;
 mod serve;
 mod sessions;
+mod slots;
 
 pub use fetcher::Fetcher;
 pub use husk_wire::AFAR;

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::iter;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use crate::agent::Agent;
 use crate::file::holds::end_of;
 use crate::plain::{Plain, take_short_turns};
 use crate::sessions::Sessions;
+use crate::slots;
 
 /// Threads, each with one request at a time.
 const THREADS: usize = 4;
@@ -71,6 +73,7 @@ struct Shared {
     process: Process,
     late: Arc<AtomicUsize>,
     memory: Option<(Arc<OwnedFd>, Layout)>,
+    slots: Option<slots::Shared>,
 }
 
 /// Becomes the agent of the node whose region is `region`: answers what comes to `listener` until
@@ -96,7 +99,13 @@ pub fn serve(
     }
     direct.detach();
     let memory = to_read(region).ok().map(|memory| (Arc::new(memory), layout));
-    for thread in start(listener, Arc::new(sessions), process, memory) {
+    let slots = slots::Shared::make();
+    let threads = start(listener, Arc::new(sessions), process, memory, slots.clone());
+    if let Some(slots) = &slots {
+        // This thread lives as long as the agent.
+        slots.open();
+    }
+    for thread in threads {
         // One that ends has said why.
         let _ = thread.join();
     }
@@ -110,16 +119,17 @@ fn to_read(region: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Starts the threads that answer what comes to `listener`, on behalf of `process`; others may read
-/// `memory`.
+/// Starts the threads that answer what comes to `listener` and into `slots`, on behalf of
+/// `process`; others may read `memory`.
 pub fn start(
     listener: OwnedFd,
     sessions: Arc<Sessions>,
     process: Process,
     memory: Option<(Arc<OwnedFd>, Layout)>,
+    slots: Option<slots::Shared>,
 ) -> Vec<thread::JoinHandle<()>> {
     let listener = Arc::new(listener);
-    let shared = Shared { listener, sessions, process, late: Arc::default(), memory };
+    let shared = Shared { listener, sessions, process, late: Arc::default(), memory, slots };
     let (to_late, late) = channel();
     let own = shared.clone();
     let mut threads = vec![thread::spawn(move || attend(&own, &late))];
@@ -127,6 +137,18 @@ pub fn start(
         let (shared, to_late) = (shared.clone(), to_late.clone());
         thread::spawn(move || work(&shared, &to_late))
     }));
+    threads.extend(
+        shared.slots.iter().flat_map(|slots| (0..slots::THREADS).map(move |_| slots)).map(
+            |slots| {
+                let (shared, slots) = (shared.clone(), slots.clone());
+                thread::spawn(move || {
+                    if let Some(mut desk) = Desk::new(&shared) {
+                        slots::work(&slots, &mut desk.agent);
+                    }
+                })
+            },
+        ),
+    );
     threads
 }
 
@@ -137,6 +159,7 @@ fn thread_id() -> u32 {
 /// A thread's agent, and its buffers.
 struct Desk {
     agent: Agent,
+    slots: Option<slots::Shared>,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
 }
@@ -149,7 +172,9 @@ impl Desk {
         let client = Client::new(direct.ok()?, Plain, Plain, buffers);
         let mut agent = Agent::new(client, shared.sessions.clone());
         agent.memory = shared.memory.clone();
-        Some(Desk { agent, incoming: vec![0; CALL_BYTES_MAX], outgoing: vec![0; CALL_BYTES_MAX] })
+        let room = || vec![0; CALL_BYTES_MAX];
+        let slots = shared.slots.clone();
+        Some(Desk { agent, slots, incoming: room(), outgoing: room() })
     }
 
     /// Answers the one request of a connection, if it has come; false: it has not.
@@ -168,8 +193,10 @@ impl Desk {
         {
             let whole = &self.outgoing[..length];
             let memory = self.agent.memory.as_ref().filter(|_| self.agent.lends_memory);
-            let along = memory.map(|memory| [memory.0.as_fd()]);
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let slots = self.slots.as_ref().map(slots::Shared::descriptor);
+            let along =
+                memory.map(|memory| iter::once(memory.0.as_fd()).chain(slots).collect::<Vec<_>>());
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
             if let Some(along) = &along {
                 ancillary.push(SendAncillaryMessage::ScmRights(along));

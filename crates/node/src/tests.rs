@@ -271,7 +271,7 @@ fn peers_that_send_nothing_or_garbage_or_read_nothing_hold_up_nobody() {
     let socket = listening(&path);
     let sessions = Arc::new(Sessions::begin(|_| {}));
     // They end with the process.
-    let _threads = start(socket, sessions.clone(), process, None);
+    let _threads = start(socket, sessions.clone(), process, None, None);
     let good = whole::<message::Walk>(1, 0, &walk(root, &[]));
     let mut kept = Vec::new();
     for _ in 0..150 {
@@ -310,7 +310,7 @@ fn what_was_opened_for_a_process_that_has_gone_before_its_answer_is_let_go_of() 
     let mut direct = attach(process);
     let free = direct.usage().inodes_free;
     // They end with the process.
-    let _threads = start(socket, Arc::new(Sessions::begin(|_| {})), process, None);
+    let _threads = start(socket, Arc::new(Sessions::begin(|_| {})), process, None, None);
     let names = [spot.name];
     let (seen, bytes) = (whole::<message::Walk>(1, 0, &walk(root, &names)), path.as_os_str());
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(bytes);

@@ -37,7 +37,8 @@ pub use arena::layout::{
     LINE, Layout, Map, NEVER_IN_NUMBERS, NODE, PROGRAMS_BYTES, RECORD, read_header,
 };
 pub use arena::memory::{
-    CACHE_ADDRESS, Cell, HOME_CACHE_ADDRESS, HOME_STATE_ADDRESS, Region, STATE_ADDRESS, Without,
+    CACHE_ADDRESS, Cell, HOME_CACHE_ADDRESS, HOME_SLOTS_ADDRESS, HOME_STATE_ADDRESS, Region,
+    STATE_ADDRESS, Without,
 };
 pub use pools::blocks::Blocks;
 pub use pools::populate::{LARGE_BYTES, set_by_descriptor, with_descriptor_busy, write_unmapped};

@@ -255,7 +255,8 @@ messages! {
         objects: List<'a, Moved, 4096>,
     } -> { <'a> places: List<'a, Place, 4096> } [EBUSY];
 
-    /// Asks for the home's memory, to be read: its descriptor goes along with the answer.
+    /// Asks for the home's memory, to be read, and that in which its agent takes short requests:
+    /// their descriptors go along with the answer.
     Memory = 6, "memory", AskerToHome, Idempotent {} -> {
         kernels: u32, memory_bytes: u64,
     } [EOPNOTSUPP];

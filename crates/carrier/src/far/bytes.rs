@@ -1,6 +1,7 @@
 //! Bytes of files of another node: read in its memory (`home`) or by a message, written by one.
 
 use husk_kernel::fs::bytes;
+use husk_link::SLOT_BYTES_MAX;
 use husk_proto::fs::{Fs as _, Place, Span, SpanKind};
 use husk_proto::process::Processes as _;
 use husk_proto::{Errno, Inode, Result};
@@ -25,9 +26,13 @@ const AROUND: usize = 512;
 /// In the place of an offset: at the end, wherever that is.
 pub const AT_END: u64 = u64::MAX;
 
-/// Room for `count` bytes of a file and what is around them: on the stack if they are few.
+/// Room for `count` bytes of a file twice and what is around them: on the stack if they are few.
 pub(super) fn with_room<T>(count: usize, step: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
-    if count <= FEW { step(&mut [0; 2 * FEW + AROUND]) } else { step(Room::new()?.bytes()) }
+    match count {
+        0..=FEW => step(&mut [0; 2 * FEW + AROUND]),
+        _ if count + AROUND <= SLOT_BYTES_MAX => step(Room::of(2 * SLOT_BYTES_MAX)?.bytes()),
+        _ => step(Room::new()?.bytes()),
+    }
 }
 
 impl Direct {
@@ -100,6 +105,8 @@ impl Direct {
         room: &mut [u8],
         copy: &mut dyn FnMut(Span) -> Result<()>,
     ) -> Result<usize> {
+        // A short answer comes a shorter way.
+        let (room, _) = room.split_at_mut(most + AROUND);
         let (hold, length) = (hold(inode), most as u32);
         let asked = request::Read { hold, offset, length, ahead: 0 };
         let said = self.ask::<message::Read>(&asked, &mut [0; 128], room)?;

@@ -7,23 +7,28 @@
 //!
 //! A process asks the home's agent for it once (`message::Memory`), and maps it to be read. What a
 //! look sees is judged by the same lock words as on the home itself (`Session::read`), so it is as
-//! exact as there, and writers at home do not notice readers.
+//! exact as there, and writers at home do not notice readers. With it comes the memory in which the
+//! agent takes short requests (`husk_link::Slots`).
 //!
 //! Invariants
-//! 1. It is mapped to be read only: nothing here can change it, nor wait on it.
+//! 1. It is mapped to be read only: nothing here can change it, nor wait on it. What is writable is
+//!    the agent's of requests, of which it believes nothing.
 //! 2. Another host's agent gives none: all is asked by messages there.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use husk_abi::memory::PROT_READ;
+use husk_abi::memory::{PROT_READ, PROT_WRITE};
 use husk_abi::nr;
 use husk_host::calls;
 use husk_kernel::Kernel;
-use husk_link::{PATH_BYTES_MAX, call_for_descriptor};
+use husk_link::{PATH_BYTES_MAX, Slots, call_for_descriptors, is_whole};
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{HOME_CACHE_ADDRESS, HOME_STATE_ADDRESS, Layout, Region, Session};
+use husk_region::{
+    HOME_CACHE_ADDRESS, HOME_SLOTS_ADDRESS, HOME_STATE_ADDRESS, Layout, Region, Session,
+};
 use husk_wire::messages::decode_reply;
 use husk_wire::{AFAR, Header, Kind, message};
 
@@ -50,6 +55,8 @@ const BYTES_MAX: u64 = (HOME_STATE_ADDRESS - HOME_CACHE_ADDRESS) as u64;
 struct Home {
     state: AtomicU32,
     asked: AtomicU32,
+    /// Whether the memory for requests is mapped.
+    has_slots: AtomicBool,
     region: UnsafeCell<MaybeUninit<Region>>,
 }
 
@@ -59,6 +66,7 @@ unsafe impl Sync for Home {}
 static HOME: Home = Home {
     state: AtomicU32::new(UNKNOWN),
     asked: AtomicU32::new(0),
+    has_slots: AtomicBool::new(false),
     region: UnsafeCell::new(MaybeUninit::uninit()),
 };
 
@@ -85,7 +93,8 @@ impl Direct {
         let state = &HOME.state;
         let first = state.compare_exchange(UNKNOWN, ASKING, Ordering::Acquire, Ordering::Acquire);
         if first.is_ok() {
-            let region = self.map_home();
+            let (region, has_slots) = self.map_home().unzip();
+            HOME.has_slots.store(has_slots == Some(true), Ordering::Release);
             if let Some(region) = region {
                 // SAFETY: only this thread has made it ASKING, and nobody reads before MAPPED.
                 unsafe { (*HOME.region.get()).write(region) };
@@ -106,25 +115,52 @@ impl Direct {
         Some(Kernel::new(Session::that_looks(region), 0))
     }
 
-    fn map_home(&self) -> Option<Region> {
+    fn map_home(&self) -> Option<(Region, bool)> {
         if self.node() >= AFAR {
             return None;
         }
         let mut path = [0; PATH_BYTES_MAX];
-        ask_for_memory(self.home_path(&mut path).ok()?, &self.header(Kind::Memory, 0))
+        let path = self.home_path(&mut path).ok()?;
+        ask_for_memory(path, &self.header(Kind::Memory, 0), map_slots)
+    }
+
+    /// The memory in which the home's agent takes requests, if it is known and the agent lives.
+    pub(super) fn home_slots(&self) -> Option<Slots<'static>> {
+        if !HOME.has_slots.load(Ordering::Acquire) {
+            return None;
+        }
+        let base = NonNull::new(HOME_SLOTS_ADDRESS as *mut u8)?;
+        // SAFETY: mapped for good before it was said so.
+        let slots = unsafe { Slots::at(base) };
+        if !slots.is_alive() {
+            HOME.has_slots.store(false, Ordering::Relaxed);
+        }
+        Some(slots)
     }
 }
 
-/// Has the agent that listens at `path` lend its memory, and maps it.
-pub(super) fn ask_for_memory(path: &[u8], header: &Header) -> Option<Region> {
+/// Has the agent that listens at `path` lend its memory, and maps it; `slots` is given the
+/// descriptor of that in which it takes requests.
+pub(super) fn ask_for_memory(
+    path: &[u8],
+    header: &Header,
+    slots: impl FnOnce(usize) -> bool,
+) -> Option<(Region, bool)> {
     let mut room = [0; 256];
     let header = header.encode();
     let parts = [&header[..], &[]];
-    let (length, fd) = call_for_descriptor(path, parts, &mut room, PATIENCE_S).ok()?;
-    let fd = fd?;
-    let region = map(fd, &room[..length]);
-    calls::close(fd);
-    region
+    let answer = call_for_descriptors(path, parts, &mut room, PATIENCE_S).ok()?;
+    let (length, [memory, requests]) = answer;
+    let region = memory.and_then(|fd| map(fd, &room[..length]));
+    let has_slots = region.is_some() && requests.is_some_and(slots);
+    [memory, requests].into_iter().flatten().for_each(calls::close);
+    Some((region?, has_slots))
+}
+
+/// Maps the memory in which the agent takes requests.
+fn map_slots(fd: usize) -> bool {
+    let (prot, bytes) = (PROT_READ | PROT_WRITE, Slots::BYTES);
+    is_whole(fd, bytes) && map_part(HOME_SLOTS_ADDRESS, bytes as u64, (fd as u32, 0), prot).is_ok()
 }
 
 fn map(fd: usize, answer: &[u8]) -> Option<Region> {

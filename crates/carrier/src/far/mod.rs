@@ -40,7 +40,9 @@ pub use onlooker::Onlooker;
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use husk_abi::nr;
 use husk_host::calls;
-use husk_link::{ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, Unanswered, call, nap};
+use husk_link::{
+    ANSWER_S, CALL_BYTES_MAX, Next, PATH_BYTES_MAX, SLOT_BYTES_MAX, Unanswered, call, nap,
+};
 use husk_proto::fs::{Attributes, Backing, Credentials, Imported, Kind, Origin, SetBits, Step};
 use husk_proto::image::Cover;
 use husk_proto::{Errno, Inode, Result};
@@ -244,7 +246,7 @@ impl Direct {
         let is_afar = header.source >= AFAR;
         let mut head = header.encode();
         for _ in 0..ASKED_MAX {
-            let unanswered = match call(path, [&head, body], incoming, ANSWER_S) {
+            let unanswered = match self.send(path, header.kind, [&head, body], incoming) {
                 Ok(length) => return Ok(length),
                 Err(unanswered) => unanswered,
             };
@@ -261,6 +263,25 @@ impl Direct {
             }
         }
         Err(Errno::EIO)
+    }
+
+    /// Sends a message to the agent that listens at `path`: what is short goes through its memory.
+    /// Who locks asks by a socket, which says at once that nobody waits for the answer any more.
+    fn send(
+        &self,
+        path: &[u8],
+        kind: u16,
+        parts: [&[u8]; 2],
+        incoming: &mut [u8],
+    ) -> core::result::Result<usize, Unanswered> {
+        let fits = incoming.len() <= SLOT_BYTES_MAX && kind != husk_wire::Kind::Lock as u16;
+        if let Some(slots) = self.home_slots().filter(|_| fits)
+            && let Some(length) =
+                slots.call(self.kernel.session.pid(), parts, incoming, ANSWER_S)?
+        {
+            return Ok(length);
+        }
+        call(path, parts, incoming, ANSWER_S)
     }
 
     /// What this thread's changes of content leave of set-id bits.

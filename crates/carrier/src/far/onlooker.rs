@@ -25,7 +25,7 @@ impl Onlooker {
     /// Asks the agent that listens at `home` for its memory.
     pub fn begin(home: &[u8]) -> Option<Onlooker> {
         let header = Header { request: 1, ..Header::new(Kind::Memory, Role::Request) };
-        let region = ask_for_memory(home, &header)?;
+        let (region, _) = ask_for_memory(home, &header, |_| false)?;
         Some(Onlooker { kernel: Kernel::new(Session::that_looks(region), 0) })
     }
 

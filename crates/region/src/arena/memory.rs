@@ -20,6 +20,8 @@ pub const CACHE_ADDRESS: usize = 0x5100_0000_0000;
 pub const HOME_STATE_ADDRESS: usize = 0x5280_0000_0000;
 /// Where its cache is.
 pub const HOME_CACHE_ADDRESS: usize = 0x5200_0000_0000;
+/// Where the memory is in which its agent takes requests.
+pub const HOME_SLOTS_ADDRESS: usize = 0x5380_0000_0000;
 
 /// A word of the state arena: its address, the same in every process.
 ///

@@ -8,13 +8,15 @@ use std::fs;
 use std::ops::Range;
 
 use husk_abi::nr;
-use husk_carrier::{CACHE_ADDRESS, STATE_ADDRESS};
+use husk_carrier::{CACHE_ADDRESS, HOME_SLOTS_ADDRESS, SLOTS_BYTES, STATE_ADDRESS};
 use serde::Serialize;
 
 /// Where programs have the image's memory, up to what the runtime keeps for threads; the program's
 /// heap lies behind that.
 const IMAGE: Range<usize> = CACHE_ADDRESS..0x5430_0000_0000;
 const _: () = assert!(STATE_ADDRESS < IMAGE.end);
+/// Where programs of other nodes have the memory in which they ask the home.
+const ASKED: Range<usize> = HOME_SLOTS_ADDRESS..HOME_SLOTS_ADDRESS + SLOTS_BYTES;
 
 /// A thread, and what it does now.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -23,8 +25,8 @@ pub struct Wait {
     pub thread: u32,
     /// The call that it is in; `None`: it runs, or does not let itself be looked at.
     pub call: Option<String>,
-    /// Where it sleeps: `image` (a word of its memory), `program` (a word of the program's own),
-    /// `host`; `None`: it does not.
+    /// Where it sleeps: `image` (a word of its memory), `home` (until the home of all names has
+    /// answered), `program` (a word of the program's own), `host`; `None`: it does not.
     pub sleeps: Option<&'static str>,
     /// The descriptor that the call names.
     pub fd: Option<u32>,
@@ -99,6 +101,7 @@ fn of_line(thread: u32, line: &str) -> Wait {
     };
     let first = args[0];
     let sleeps = match number {
+        nr::futex if ASKED.contains(&first) => "home",
         nr::futex if IMAGE.contains(&first) => "image",
         nr::futex => "program",
         _ => "host",
@@ -123,6 +126,7 @@ impl Wait {
             if bytes.reads { format!("a read{fd}, by {call}") } else { format!("{call}{fd}") };
         let place = match self.sleeps {
             Some("image") => "on a word of the image's memory",
+            Some("home") => "until node 0 has answered",
             Some("program") => "on a word of the program's own memory",
             _ => "in the host",
         };
@@ -151,6 +155,8 @@ mod tests {
         let words = "0x0 0x0 0x0 0x0 0x0 0x7ff0 0x5440";
         let image = line(&format!("202 {STATE_ADDRESS:#x} {words}"));
         assert_eq!(image, "thread 7 sleeps in futex, on a word of the image's memory");
+        let home = line(&format!("202 {:#x} {words}", HOME_SLOTS_ADDRESS + 4096));
+        assert_eq!(home, "thread 7 sleeps in futex, until node 0 has answered");
         // In a mapping, and in the heap.
         for word in ["0x7f0000001000", "0x5440100cc000"] {
             let own = line(&format!("202 {word} {words}"));
