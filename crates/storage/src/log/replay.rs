@@ -304,11 +304,24 @@ impl<'a, D: Disk> Ring<'a, D> {
         Ok(&self.window[first..][..count as usize * BLOCK_BYTES])
     }
 
+    /// Reads `count` blocks into the window; what it holds of them already stays.
     fn fill(&mut self, position: u64, count: u64) -> std::io::Result<()> {
-        read(self.disk, self.map, position, &mut self.window[..count as usize * BLOCK_BYTES])?;
-        (self.from, self.held) = (position, count);
+        let end = self.from + self.held;
+        let is_inside = (self.from..end).contains(&position);
+        let kept = if is_inside { (end - position).min(count) } else { 0 };
+        let first = position.wrapping_sub(self.from) as usize * usize::from(is_inside);
+        let [first, kept_bytes, bytes] = [first, kept as usize, count as usize].map(in_bytes);
+        self.window.copy_within(first..first + kept_bytes, 0);
+        (self.from, self.held) = (position, kept);
+        let rest = &mut self.window[kept_bytes..bytes];
+        read(self.disk, self.map, position + kept, rest)?;
+        self.held = count;
         Ok(())
     }
+}
+
+fn in_bytes(blocks: usize) -> usize {
+    blocks * BLOCK_BYTES
 }
 
 /// Reads blocks of the ring, over its end.
