@@ -133,7 +133,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     #[inline(always)]
     pub fn call_then<T>(&mut self, call: &Call, then: impl FnOnce(&Verdict) -> T) -> T {
         let answer = &self.dispatch(call);
-        self.tell();
+        if let Some(errno) = self.fulfil(call, answer) {
+            return then(&Verdict::Return(errno.as_return()));
+        }
         match answer {
             Ok(verdict) => then(verdict),
             Err(Errno::ESTALE) => then(&self.walk_again(call)),
@@ -149,7 +151,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn walk_again(&mut self, call: &Call) -> Verdict {
         for _ in 0..STALE_WALKS_MAX {
             let answer = self.dispatch(call);
-            self.tell();
+            if let Some(errno) = self.fulfil(call, &answer) {
+                return Verdict::Return(errno.as_return());
+            }
             match answer {
                 Ok(verdict) => return verdict,
                 Err(Errno::ESTALE) => {}
@@ -172,7 +176,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 break;
             }
             let answer = self.dispatch(call);
-            self.tell();
+            if let Some(errno) = self.fulfil(call, &answer) {
+                return Verdict::Return(errno.as_return());
+            }
             match answer {
                 Ok(verdict) => return verdict,
                 Err(Errno::EBADF) if self.services.slot(files, fd) != slot => alike = 0,

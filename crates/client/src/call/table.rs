@@ -3,7 +3,6 @@
 //! Every call that is not here goes to the host without the client (`wants`). The documentation's
 //! list of calls is made from `CALLS`.
 
-use crate::call::durable;
 use crate::file::attributes::xattr::Asking;
 use crate::file::attributes::{mode_change, owner_change};
 use crate::overlay::read_only_outside;
@@ -68,10 +67,7 @@ macro_rules! calls {
                 let $a = &$c.args;
                 match $c.number {
                     $(nr::$name => {
-                        let mut answer: Answer = $body;
-                        if const { durable::changes(nr::$name) } {
-                            answer = $client.durable(nr::$name, answer);
-                        }
+                        let answer: Answer = $body;
                         if const { read_only_outside::changes(nr::$name) } {
                             $client.sealed($c, answer)
                         } else {

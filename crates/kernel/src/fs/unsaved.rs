@@ -21,7 +21,7 @@ use husk_region::{Cell, INODE};
 
 use crate::image::volume;
 use crate::state::{high, ino, live, low};
-use crate::{Kernel, SAVE};
+use crate::{Kernel, SAVE, TELL};
 
 /// Bytes are noted in units of so many.
 const UNIT: u64 = 64;
@@ -93,7 +93,9 @@ fn note(kernel: &Kernel, inode: Inode, bits: u64) {
     let ident = kernel.session.region.load(ident);
     if is_kept(ident) {
         change(kernel, inode.number, |word| word | bits);
-        touch(kernel, ident, inode.number);
+        if bits == EXTENDED {
+            touch(kernel, ident, inode.number);
+        }
     }
 }
 
@@ -115,16 +117,17 @@ pub(crate) fn note_attributes(kernel: &Kernel, inode: Inode) {
     }
 }
 
-/// Whether this thread has changed something that is to be durable before its call returns.
+/// Whether this thread has changed something that is to be durable before its call returns, or has
+/// left somebody to be told.
 #[inline(always)]
-pub fn owes(kernel: &Kernel) -> bool {
-    kernel.session.attention() & SAVE != 0
+pub fn owes_anything(kernel: &Kernel) -> bool {
+    kernel.session.attention() & (SAVE | TELL) != 0
 }
 
 /// What it has changed last, if anything; not from now on. One call changes one object, and names:
 /// these are saved with any object of their volume.
 pub fn take_touched(kernel: &Kernel) -> Option<Inode> {
-    let is_any = owes(kernel);
+    let is_any = kernel.session.attention() & SAVE != 0;
     kernel.session.forget(SAVE);
     is_any.then(|| kernel.touched.get())
 }

@@ -436,7 +436,8 @@ Shortcuts in shortcuts, looks {
     has_volumes = - {} -> bool = false,
         by image::volume::any;
 
-    /// Whether this thread has changed something that is to be durable before its call returns.
-    changes_owe = - {} -> bool = false,
-        by fs::unsaved::owes;
+    /// Whether an operation of this thread has left somebody to be told (`watch_owes`), or changed
+    /// something that is to be durable before its call returns (`commit_changes`).
+    owes_anything = - {} -> bool = false,
+        by fs::unsaved::owes_anything;
 }}
