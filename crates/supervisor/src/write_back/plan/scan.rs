@@ -701,10 +701,15 @@ impl<'a, S: Source> Scan<'a, S> {
             self.merge_or_note(&path, &expected, &mut attributes);
         }
         let mut extended = extended::of(self.source, inode, &attributes)?;
-        if extended.is_some()
-            && let Some(path) = self.origin_path(&attributes)?
-        {
-            self.merge_extended(&path, &attributes, &mut extended);
+        if extended.is_some() {
+            let put = self.ledger.places(inode).filter(|(_, here)| !here.aside);
+            let put: Vec<PathBuf> = put.map(|(path, _)| path.to_owned()).collect();
+            // An earlier write-back may have moved it.
+            for path in put.into_iter().chain(self.origin_path(&attributes)?) {
+                if self.merge_extended(&path, &attributes, &mut extended) {
+                    break;
+                }
+            }
         }
         Ok(Object { inode, attributes, extended, content, is_hosts: false })
     }

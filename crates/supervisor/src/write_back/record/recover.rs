@@ -767,7 +767,7 @@ impl<'a> Recovery<'a> {
 fn swapped(path: &Path) -> String {
     let directory = path.parent().unwrap_or(path).display();
     let path = path.display();
-    format!("{path}: something else is in the place of {directory}: move that back there")
+    format!("{path}: {directory} is another directory now, or a link: move the old one back")
 }
 
 fn changed() -> io::Error {

@@ -204,3 +204,39 @@ fn a_kill_at_any_step_loses_no_extended_attribute_of_either_side() {
     }
     assert!(kills > 5, "{kills}");
 }
+
+/// What is moved is known by where the last write-back has put it, not by where it was first.
+#[test]
+fn attributes_of_what_is_moved_again_and_again_come_and_go_without_a_conflict() {
+    let mut scene = Scene::new(|path| {
+        for name in ["a", "e", "e/below"] {
+            fs::create_dir(path.join(name)).unwrap();
+        }
+        fs::write(path.join("file"), "host").unwrap();
+    });
+    scene.write("new", b"image");
+    let synced = |scene: &mut Scene, names: [&str; 3], value: Option<&str>| {
+        complete(&scene.bring_here(true));
+        for name in names {
+            let there = on_host(&scene.path.join(name)).remove("user.k");
+            assert_eq!(there.as_deref(), value.map(str::as_bytes), "{name}");
+        }
+    };
+    for name in ["a", "file", "new"] {
+        image_set(&mut scene, name, "user.k", Some(b"one"));
+    }
+    for (from, to) in [("a", "e/a"), ("file", "e/file"), ("new", "e/new")] {
+        scene.rename(from, to);
+    }
+    synced(&mut scene, ["e/a", "e/file", "e/new"], Some("one"));
+    for name in ["e/a", "e/file", "e/new"] {
+        image_set(&mut scene, name, "user.k", None);
+    }
+    scene.mkdir("n");
+    scene.rename("e", "n/f");
+    synced(&mut scene, ["n/f/a", "n/f/file", "n/f/new"], None);
+    for name in ["n/f/a", "n/f/file", "n/f/new"] {
+        image_set(&mut scene, name, "user.k", Some(b"two"));
+    }
+    synced(&mut scene, ["n/f/a", "n/f/file", "n/f/new"], Some("two"));
+}

@@ -122,17 +122,17 @@ impl<S: Source> Scan<'_, S> {
     }
 
     /// Brings the extended attributes of an object together with those of the host's object at
-    /// `path`, which it has its own from (`extended`).
+    /// `path`, which it has its own from (`extended`). Whether that is there.
     pub(super) fn merge_extended(
         &mut self,
         path: &Path,
         attributes: &Attributes,
         extended: &mut Option<Extended>,
-    ) {
-        let (inode, Some(ours)) = (attributes.step.inode, &extended) else { return };
-        let Some(theirs) = self.hosts_extended(path, attributes) else { return };
+    ) -> bool {
+        let (inode, Some(ours)) = (attributes.step.inode, &extended) else { return false };
+        let Some(theirs) = self.hosts_extended(path, attributes) else { return false };
         // What the image does not say now it says the next time.
-        let Ok(merged) = extended::merge(self.source, inode, ours, &theirs) else { return };
+        let Ok(merged) = extended::merge(self.source, inode, ours, &theirs) else { return true };
         for Settling { name, found, .. } in &merged.both {
             let how = extended::in_words(path, name, found.as_deref());
             let name = name.to_string_lossy();
@@ -145,6 +145,7 @@ impl<S: Source> Scan<'_, S> {
             self.plan.our_extended.insert(inode, merged.ours);
         }
         *extended = Some(merged.wanted);
+        true
     }
 
     /// What the host's object at `path` has, if it is the one that the image saw, or that a
