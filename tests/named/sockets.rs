@@ -4,11 +4,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use husk_tests::against_native;
 use husk_tests::husk::binary;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{Images, shown, text};
@@ -95,13 +96,17 @@ fn sockets_work_and_are_the_hosts_where_they_are_switched_off() {
     assert!(on && !lines.contains("no socket"), "{seen} {report} {lines}");
 }
 
-/// A server that answers each line with it, in a thread for each connection; on number 3, or on a
-/// port of its own, or on one that it is given.
+/// A server that answers each line with it, in a thread for each connection; on number 3, on a
+/// listener that it gets at an abstract name, on a port, or (0) on one of its own.
 const SERVER: &str = "
 import os, socket, sys, threading
 if sys.argv[1] == '3':
     assert os.environ['LISTEN_FDS'] == '1' and os.environ['LISTEN_PID'] == str(os.getpid())
     listener = socket.socket(fileno=3)
+elif sys.argv[1][0] == '@':
+    with socket.socket(socket.AF_UNIX) as given:
+        given.connect('\\0' + sys.argv[1][1:])
+        listener = socket.socket(fileno=socket.recv_fds(given, 9, 1)[1][0])
 else:
     listener = socket.create_server(('127.0.0.1', int(sys.argv[1])))
 print(listener.getsockname()[1], flush=True)
@@ -162,14 +167,9 @@ fn one_listener_has_clients_inside_and_outside_by_turns() {
             false => images.command("python3", &["-c", SERVER, "0"]),
         };
         let mut server = server.stdout(Stdio::piped()).spawn().expect("a server");
-        let mut port = String::new();
-        let output = server.stdout.take().expect("a pipe");
-        BufReader::new(output).read_line(&mut port).expect("its port");
-        asked(&images, port.trim());
-        // `timeout` hands the signal on.
-        let pid = rustix::process::Pid::from_child(&server);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-        server.wait().expect("its end");
+        let port = line_of(&mut server);
+        asked(&images, &port);
+        end(&mut server, &port);
     }
     images.down("ci");
 }
@@ -193,16 +193,48 @@ fn a_listener_that_was_made_outside_is_served_inside() {
     server.env("HOME", husk_tests::run::home("own")).stdin(Stdio::null());
     let mut server = server.stdout(Stdio::piped()).spawn().expect("a server");
     drop(listener);
-    let mut said = String::new();
-    let output = server.stdout.take().expect("a pipe");
-    BufReader::new(output).read_line(&mut said).expect("its port");
-    assert_eq!(said.trim(), port);
+    assert_eq!(line_of(&mut server), port);
     asked(&images, &port);
-    husk_tests::process::kill(server.id() as i32);
+    end(&mut server, &port);
+    // In a message.
+    let given = format!("husk-tests.{}", std::process::id());
+    let mut giver = images.command("python3", &["-c", GIVER, &given]);
+    let mut giver = giver.stdout(Stdio::piped()).spawn().expect("a giver");
+    let port = line_of(&mut giver);
+    let name = format!("@{given}");
+    let mut server = images.command(husk(), &["exec", "ci", "--", "python3", "-c", SERVER, &name]);
+    let mut server = server.stdout(Stdio::piped()).spawn().expect("a server");
+    assert_eq!(line_of(&mut server), port);
+    assert!(giver.wait().expect("its end").success());
+    asked(&images, &port);
+    end(&mut server, &port);
+    images.down("ci");
+}
+
+/// Makes a listener, and gives it to who connects to an abstract name.
+const GIVER: &str = "
+import socket, sys
+gives = socket.socket(socket.AF_UNIX); gives.bind('\\0' + sys.argv[1]); gives.listen()
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+socket.send_fds(gives.accept()[0], [b'it'], [listener.fileno()])
+";
+
+/// The first line that a process writes, without its end.
+fn line_of(process: &mut Child) -> String {
+    let mut line = String::new();
+    let output = process.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut line).expect("a line");
+    line.trim().to_owned()
+}
+
+/// Ends a server; nobody listens at its port any more.
+fn end(server: &mut Child, port: &str) {
+    // `timeout` hands the signal on.
+    kill_process(Pid::from_child(server), Signal::TERM).expect("it runs");
     server.wait().expect("its end");
     let gone = TcpStream::connect(("127.0.0.1", port.parse().expect("a number")));
-    assert!(gone.is_err(), "nobody listens any more");
-    images.down("ci");
+    assert!(gone.is_err(), "somebody listens");
 }
 
 /// Binds a port that is taken, then another one, in ways that programs do.
@@ -241,23 +273,19 @@ fn a_port_that_the_host_has_taken_is_taken_inside_and_the_other_way_round() {
     greeter.join().expect("its end");
     let mut server = images.command(husk(), &["exec", "ci", "--", "python3", "-c", SERVER, "0"]);
     let mut server = server.stdout(Stdio::piped()).spawn().expect("a server");
-    let mut port = String::new();
-    let output = server.stdout.take().expect("a pipe");
-    BufReader::new(output).read_line(&mut port).expect("its port");
-    let port: u16 = port.trim().parse().expect("a number");
+    let own = line_of(&mut server);
+    let port: u16 = own.parse().expect("a number");
     let taken = TcpListener::bind(("127.0.0.1", port)).map(drop).expect_err("it is taken");
     assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
-    let own = images.husk(&["exec", "ci", "--", "python3", "-c", SERVER, &port.to_string()]);
-    assert!(text(&own.stderr).contains("Address already in use"), "{}", shown(&own));
+    let other = images.husk(&["exec", "ci", "--", "python3", "-c", SERVER, &own]);
+    assert!(text(&other.stderr).contains("Address already in use"), "{}", shown(&other));
     let mut one = TcpStream::connect(("127.0.0.1", port)).expect("it is served");
     one.set_read_timeout(Some(PATIENCE)).expect("a limit");
     one.write_all(b"line\n").expect("sent");
     let mut line = [0; 5];
     one.read_exact(&mut line).expect("answered");
     assert_eq!(&line, b"line\n");
-    let pid = rustix::process::Pid::from_child(&server);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-    server.wait().expect("its end");
+    end(&mut server, &own);
     images.down("ci");
 }
 

@@ -1,6 +1,7 @@
-/* Connections where something is short: more than there are rings for, no room in the image, a
-   side that is stopped for seconds, a peer that never reads. Every byte is checked. What a call
-   returns is printed; Linux and Husk must print the same. */
+/* Connections where something is short: more than there are rings for, no room in the image, as
+   many descriptors as a process may have, a side that is stopped for seconds, a peer that never
+   reads. Every byte is checked. What a call returns is printed; Linux and Husk must print the
+   same. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -106,6 +107,64 @@ static void room(void)
     must("remove", unlink("file") == 0);
     close(file);
     many(20);
+}
+
+/* A server that has as many descriptors as it may: accept says so, the connection waits, and is
+   served as soon as another one has ended; those that are there work meanwhile. */
+static void numbers(void)
+{
+    struct sockaddr_in port = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "numbers" };
+    struct sockaddr *to = tcp() ? (void *)&port : (void *)&name;
+    socklen_t length = tcp() ? sizeof port : sizeof name;
+    int family = tcp() ? AF_INET : AF_UNIX, clients[90], go[2];
+    if (way[0] == 'p') return;
+    int listener = socket(family, SOCK_STREAM, 0);
+    must("listen", bind(listener, to, length) == 0 && listen(listener, 128) == 0);
+    must("port", !tcp() || getsockname(listener, to, &length) == 0);
+    must("pipe", pipe(go) == 0);
+    pid_t server = fork();
+    if (server == 0) {
+        struct rlimit few = { 70, 70 };
+        int ends[90], count = 0;
+        must("limit", setrlimit(RLIMIT_NOFILE, &few) == 0);
+        while (count < 90 && (ends[count] = accept(listener, NULL, NULL)) >= 0) count++;
+        say("accept", ends[count]);
+        must("some", count > 30 && count < 70);
+        say("pair", socketpair(AF_UNIX, SOCK_STREAM, 0, &ends[80]));
+        say("again", accept(listener, NULL, NULL));
+        must("go", write(go[1], &count, sizeof count) == sizeof count);
+        for (int i = 0; i < 90; i++) {
+            unsigned char bytes[EACH];
+            struct pollfd entry = { ends[i], POLLIN, 0 };
+            must("comes", poll(&entry, 1, PATIENCE_MS) == 1);
+            must("whole", recv(ends[i], bytes, EACH, MSG_WAITALL) == EACH);
+            must("back", write(ends[i], bytes, EACH) == EACH);
+            close(ends[i]);
+            if (count < 90) must("next", (ends[count] = accept(listener, NULL, NULL)) >= 0);
+            if (count < 90) count++;
+        }
+        _exit(0);
+    }
+    close(listener);
+    for (int i = 0; i < 90; i++) {
+        clients[i] = socket(family, SOCK_STREAM, 0);
+        must("connect", connect(clients[i], to, length) == 0);
+    }
+    int count;
+    long wrong = 0;
+    must("go", read(go[0], &count, sizeof count) == sizeof count);
+    for (int i = 0; i < 90; i++) put_all(clients[i], i, 0, 0, EACH);
+    for (int i = 0; i < 90; i++) {
+        char byte;
+        wrong += take(clients[i], i, 0, 0, EACH);
+        must("end", read(clients[i], &byte, 1) == 0);
+        close(clients[i]);
+    }
+    say("wrong", wrong);
+    ended(server);
+    unlink("numbers");
+    done(go);
 }
 
 /* ---- stopped for seconds ---- */
@@ -239,7 +298,7 @@ static void unread(void)
 int main(int count, char **arguments)
 {
     struct { const char *name; void (*run)(void); } parts[] = {
-        { "rings", rings }, { "room", room }, { "pauses", pauses }, { "unread", unread },
+        { "rings", rings }, { "room", room }, { "numbers", numbers }, { "pauses", pauses }, { "unread", unread },
     };
     must("a part", count == 2 && strchr(arguments[1], '-') != NULL);
     way = arguments[1];

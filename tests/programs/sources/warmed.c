@@ -342,6 +342,36 @@ static void steals(void)
     }
 }
 
+/* A set-user-ID program, which the image does not serve, gets an end with bytes unread on both
+   ways; it takes some, and answers; the rest is there for who has the other numbers. */
+static void natives(void)
+{
+    for (int side = 0; side < 2; side++) {
+        int pair[2];
+        char byte;
+        warm(pair);
+        must("unread", write(pair[0], "seventy", 7) == 7 && write(pair[1], "others", 6) == 6);
+        must("unread", write(pair[0], " and more", 9) == 9);
+        pid_t child = fork();
+        if (child == 0) {
+            dup2(pair[1 - side], 0);
+            dup2(pair[1 - side], 1);
+            done(pair);
+            execlp("su", "su", "root", "-s", "/bin/sh", "-c",
+                   "head -c 5 >&2; echo >&2; printf native", NULL);
+            _exit(127);
+        }
+        ended(child);
+        shows("here", pair[1], side ? 22 : 11);
+        shows("there", pair[0], side ? 1 : 12);
+        must("write", write(pair[0], "behind", 6) == 6 && write(pair[1], "it", 2) == 2);
+        shows("here", pair[1], 6);
+        shows("there", pair[0], 2);
+        say("empty", recv(pair[0], &byte, 1, MSG_DONTWAIT));
+        done(pair);
+    }
+}
+
 enum { NEW_USER, NEW_NET, NEW_ALL, OTHER_UID, DROPPED, HIDDEN, CHANGES };
 
 static void becomes(int how)
@@ -474,7 +504,8 @@ int main(int count, char **arguments)
 {
     struct { const char *name; void (*run)(void); } parts[] = {
         { "closes", closes }, { "shuts", shuts }, { "splices", splices }, { "relays", relays },
-        { "refused", refused }, { "steals", steals }, { "changed", changed }, { "names", names },
+        { "refused", refused }, { "steals", steals }, { "changed", changed },
+        { "natives", natives }, { "names", names },
     };
     must("a part", count == 2 && strchr(arguments[1], '-') != NULL);
     way = arguments[1];

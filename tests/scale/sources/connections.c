@@ -1,14 +1,16 @@
-// Many TCP connections at once between two processes, each in one epoll set: every byte comes to
-// its connection, who waits burns nothing, and ends are seen.
+// Many TCP connections at once between two processes, or several times two, each in one epoll set:
+// every byte comes to its connection, who waits burns nothing, and ends are seen.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -108,12 +110,11 @@ static int ask(int *fds, int count, int port) {
     return set;
 }
 
-int main(int count, char **words) {
-    int connections = atoi(words[count - 1]), quiet[2], idled[2], yes = 1;
-    struct rlimit files;
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    MUST(setrlimit(RLIMIT_NOFILE, &files) == 0);
+// All connections of all pairs are there at once.
+static pthread_barrier_t *all_there;
+
+static void pair(int connections) {
+    int quiet[2], idled[2], yes = 1;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
     socklen_t length = sizeof at;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -130,6 +131,8 @@ int main(int count, char **words) {
     int *fds = calloc(connections, sizeof *fds), status;
     int set = ask(fds, connections, at.sin_port);
     char word;
+    int waited = pthread_barrier_wait(all_there);
+    MUST(waited == 0 || waited == PTHREAD_BARRIER_SERIAL_THREAD);
     MUST(write(quiet[1], "q", 1) == 1);
     idles(set);
     MUST(read(idled[0], &word, 1) == 1);
@@ -137,6 +140,31 @@ int main(int count, char **words) {
         MUST(close(fds[n]) == 0);
     }
     MUST(waitpid(server, &status, 0) == server && status == 0);
+}
+
+int main(int count, char **words) {
+    MUST(count == 3);
+    int pairs = atoi(words[1]), connections = atoi(words[2]), ended = 0, status;
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    MUST(setrlimit(RLIMIT_NOFILE, &files) == 0);
+    int flags = MAP_SHARED | MAP_ANONYMOUS;
+    all_there = mmap(NULL, sizeof *all_there, PROT_READ | PROT_WRITE, flags, -1, 0);
+    pthread_barrierattr_t shared;
+    MUST(all_there != MAP_FAILED && pthread_barrierattr_init(&shared) == 0);
+    MUST(pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED) == 0);
+    MUST(pthread_barrier_init(all_there, &shared, pairs) == 0);
+    for (int n = 0; n < pairs; n++) {
+        if (fork() == 0) {
+            pair(connections / pairs + (n < connections % pairs));
+            _exit(0);
+        }
+    }
+    while (ended < pairs) {
+        MUST(wait(&status) > 0 && status == 0);
+        ended++;
+    }
     printf("%d connections: ok\n", connections);
     return 0;
 }
