@@ -303,6 +303,47 @@ fn sleeper(scratch: &Scratch, nodes: &str) -> Run {
     Run::start(command, &work, scratch.path())
 }
 
+/// `husk nodes` says what the programs of each node use and ask of the first one.
+#[test]
+fn nodes_are_listed_with_their_load_and_their_requests() {
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("nodes-load");
+    let work = scratch.fresh("work");
+    let asks = "HUSK_NODE=1 exec perl -e 'while (1) { mkdir \"d\"; rmdir \"d\" }'";
+    let mut command = husk(&["--nodes", "2", "--discard"], &["sh", "-c", asks]);
+    command.env("HUSK_IMAGES", images(&scratch));
+    let running = Run::start(command, &work, scratch.path());
+    let rows = until("requests", || {
+        let rows = nodes(&scratch, &running);
+        let asked = rows.get(1).and_then(|row| row["requests"].as_u64());
+        asked.is_some_and(|asked| asked > 10).then_some(rows)
+    });
+    let again = until("more of them, by a program that runs", || {
+        let rows = nodes(&scratch, &running);
+        let is_above = |name: &str| rows.get(1)?[name].as_f64().map(|value| value > 0.0);
+        (is_above("requests_per_s")? && is_above("load")?).then_some(rows)
+    });
+    assert!(again[1]["requests"].as_u64() > rows[1]["requests"].as_u64(), "{again:?}");
+    for row in [&rows[0], &again[0]] {
+        assert_eq!(
+            (row["requests"].as_u64(), row["requests_per_s"].as_f64()),
+            (Some(0), Some(0.0))
+        );
+    }
+    let mut table = Command::new(binary());
+    table.env("HUSK_IMAGES", images(&scratch)).args(["nodes", &running.pid().to_string()]);
+    let table = table.output().expect("husk nodes").stdout;
+    let table = String::from_utf8_lossy(&table).into_owned();
+    let asked = table.lines().nth(2).and_then(|line| line.split_ascii_whitespace().nth(7));
+    assert!(asked.and_then(|asked| asked.parse::<u64>().ok()) > Some(10), "{table}");
+    let program = again[1]["processes"][0].as_i64().expect("it runs") as i32;
+    assert!(process::kill(program), "it ran until then");
+    let outcome = running.wait(PATIENCE).expect("it ends");
+    assert!(!outcome.status.success(), "{}", outcome.shown());
+}
+
 /// `husk ps` of a run shows all its programs, each once with its node, and no agent; `husk kill`
 /// reaches those on another node.
 fn processes_have_their_nodes(scratch: &Scratch, running: &Run) {

@@ -329,6 +329,11 @@ impl Direct {
         husk_kernel::image::nodes(&self.kernel)
     }
 
+    /// Requests that processes of this node have sent to the home.
+    pub fn requests(&self) -> u64 {
+        husk_kernel::image::requests(&self.kernel)
+    }
+
     /// The next turn of who places processes on nodes.
     pub fn next_node_turn(&mut self) -> u64 {
         husk_kernel::image::next_turn(&self.kernel)

@@ -375,6 +375,11 @@ pub fn next_request(kernel: &Kernel) -> u32 {
     (number % u64::from(u32::MAX)) as u32 + 1
 }
 
+/// Requests that processes of this node have sent.
+pub fn requests(kernel: &Kernel) -> u64 {
+    kernel.session.region.load(fixed(kernel, REQUESTS))
+}
+
 /// Says how many nodes this one is the home of, how the names of the others begin, and who
 /// supervises it (0: whoever does is replaced if it is killed). `ENAMETOOLONG`.
 pub fn set_nodes(kernel: &Kernel, nodes: u16, base: &[u8], pid: u32) -> Result<()> {

@@ -236,6 +236,9 @@ pub struct Status {
     /// Nodes it is the first of; 0: itself alone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nodes: u32,
+    /// Requests that its processes have sent to the first node.
+    #[serde(default, skip_serializing_if = "are_none")]
+    pub requests: u64,
     /// Other hosts of it by number; no text: that number is free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
@@ -256,6 +259,10 @@ fn is_false(what: &bool) -> bool {
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+fn are_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What the memory of an image is known by, for who finds it in a program.

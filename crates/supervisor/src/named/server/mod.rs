@@ -476,7 +476,8 @@ impl Server {
     fn look(&self) -> Status {
         let work = &self.made.work;
         let (processes, full) = (work.living().len() as u32, full::lines(&work.image.direct));
-        Status { processes, full, ..self.made.status.clone() }
+        let requests = work.image.direct.requests();
+        Status { processes, full, requests, ..self.made.status.clone() }
     }
 
     /// Answers who wants to join, and watches it; it waits for nothing but the answer.

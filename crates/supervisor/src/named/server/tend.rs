@@ -272,6 +272,7 @@ pub fn status(settings: &Settings, work: &Work) -> Status {
         full: Vec::new(),
         region: known_by(work),
         nodes: if settings.nodes > 1 { settings.nodes } else { 0 },
+        requests: 0,
         hosts: settings.hosts.clone(),
         root: settings.root,
         part_of: settings.part_of.clone(),
