@@ -292,8 +292,10 @@ impl Slots<'_> {
                 TAKEN if is_over => LEFT,
                 _ => {
                     self.of(slot, SLEEPS).store(1, SeqCst);
-                    if word.load(SeqCst) == stands && wait(word, stands, [0, NAP_NS]) {
-                        since = since.or_else(|| Some(now_s()));
+                    // Also where signals end each sleep.
+                    since = since.or_else(|| Some(now_s()));
+                    if word.load(SeqCst) == stands {
+                        wait(word, stands, [0, NAP_NS]);
                     }
                     continue;
                 }
