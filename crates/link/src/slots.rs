@@ -21,10 +21,17 @@
 //! 3. Every wait is bounded: `NAP`, and who asks says how long an answer may take.
 //! 4. What an asker has read is the answer to its own request if the slot was still its own
 //!    afterwards.
-//! 5. Nobody sleeps beside a request: whoever looks for them is noted as `LOOKS`, and looks once
-//!    more after that note is gone; who asks wakes a sleeper where there is no such note.
+//! 5. No thread sleeps while there is a request: one that looks for them sets `LOOKS`, and looks
+//!    once more after it has cleared that. An asker that does not see it set wakes a thread.
+//!
+//! Orders: what decides between two sides (`STANDS`, `POSTED`, `LOOKS`, `WORK`, `SLEEPERS`,
+//! `SLEEPS`, `TAKER`) is sequentially consistent. Bytes and lengths are written before, and read
+//! after, a change of `STANDS`.
+//!
+//! Not here: what requests mean, whether one is sent again (`call::Unanswered`).
 
 use core::marker::PhantomData;
+use core::mem::offset_of;
 use core::ptr::{NonNull, copy_nonoverlapping};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
@@ -68,6 +75,7 @@ const LENGTH: usize = 20;
 const SINCE: usize = 24;
 /// Whether the asker sleeps.
 const SLEEPS: usize = 28;
+const _: () = assert!(SLEEPS + 4 <= LINE && POSTED + 8 <= PAGE && SLOTS <= 64);
 
 /// `FUTEX_OWNER_DIED`.
 const DIED: u32 = 0x4000_0000;
@@ -109,6 +117,13 @@ pub struct Answered {
     pub turn: u32,
 }
 
+impl Taken {
+    /// As it will be known once it is answered.
+    pub fn answered(&self) -> Answered {
+        Answered { at: self.at, turn: self.stands & !STATES }
+    }
+}
+
 /// What the host does for a thread when it dies: marks the word that `pending` leads to as the
 /// thread's no more, if it is.
 #[derive(Debug)]
@@ -118,7 +133,17 @@ pub struct Robust {
     offset: usize,
     pending: AtomicUsize,
     thread: AtomicU32,
+    /// The slot that this thread looks at first: each has its turn.
+    next: AtomicU32,
 }
+
+/// Bytes of the host's part of it, `struct robust_list_head`.
+const ROBUST_BYTES: usize = 24;
+const _: () = assert!(
+    offset_of!(Robust, first) == 0
+        && offset_of!(Robust, offset) == 8
+        && offset_of!(Robust, pending) + 8 == ROBUST_BYTES
+);
 
 impl Robust {
     /// Of no thread yet.
@@ -128,20 +153,20 @@ impl Robust {
             offset: 0,
             pending: AtomicUsize::new(0),
             thread: AtomicU32::new(0),
+            next: AtomicU32::new(0),
         }
     }
 
-    /// From now on it is this thread's, which has no other one.
-    pub fn begin(&'static self) {
+    /// From now on it is this thread's, which has no other one. False: the host does not do it.
+    pub fn begin(&'static self) -> bool {
         let at = self as *const Robust as usize;
         // An empty list leads to itself.
         self.first.store(at, Relaxed);
         // SAFETY: no arguments.
         let thread = unsafe { raw(nr::gettid, [0; 6]) }.unwrap_or(0);
         self.thread.store(thread as u32, Relaxed);
-        const HEAD_BYTES: usize = 24;
         // SAFETY: it begins as a `struct robust_list_head`, and lives for ever.
-        let _ = unsafe { raw(nr::set_robust_list, [at, HEAD_BYTES, 0, 0, 0, 0]) };
+        unsafe { raw(nr::set_robust_list, [at, ROBUST_BYTES, 0, 0, 0, 0]) }.is_ok()
     }
 }
 
@@ -233,7 +258,12 @@ impl Slots<'_> {
             self.copy(slot, &mut room[..length]);
         }
         let own = stands.compare_exchange(turn | ANSWERED, turn | FREE, SeqCst, Relaxed).is_ok();
-        if own && fits { Ok(Some(length)) } else { Err(Unanswered::Lost) }
+        match (own, fits) {
+            (true, true) => Ok(Some(length)),
+            // It would be as long the next time.
+            (true, false) => Err(Unanswered::Late),
+            (false, _) => Err(Unanswered::Lost),
+        }
     }
 
     fn claim(&self, process: u32) -> Option<(usize, u32)> {
@@ -277,20 +307,19 @@ impl Slots<'_> {
             if stands == turn | ANSWERED {
                 return Ok(true);
             }
-            if stands & !STATES != turn {
-                return Err(Unanswered::Lost);
-            }
             if stands == turn | TAKEN && self.is_dead(slot) {
-                if word.load(Acquire) == stands {
+                // Should it still be about to answer, it learns that nobody waits.
+                let left = word.compare_exchange(stands, turn | LEFT, SeqCst, Relaxed);
+                if left.is_ok() {
                     return Err(Unanswered::Lost);
                 }
                 continue;
             }
             let is_over = since.is_some_and(|since| now_s().wrapping_sub(since) > patience_s);
-            let left = match stands & STATES {
+            let left = match stands ^ turn {
                 ASKED if !self.is_alive() || is_over => FREE,
                 TAKEN if is_over => LEFT,
-                _ => {
+                ASKED | TAKEN => {
                     self.of(slot, SLEEPS).store(1, SeqCst);
                     // Also where signals end each sleep.
                     since = since.or_else(|| Some(now_s()));
@@ -299,6 +328,8 @@ impl Slots<'_> {
                     }
                     continue;
                 }
+                // It is ours no more.
+                _ => return Err(Unanswered::Lost),
             };
             if word.compare_exchange(stands, turn | left, SeqCst, Relaxed).is_ok() {
                 return if is_over { Err(Unanswered::Late) } else { Ok(false) };
@@ -324,9 +355,11 @@ impl Slots<'_> {
 /// What the agent does.
 impl Slots<'_> {
     /// From now on requests are taken: the agent lives as long as this thread, which has `robust`
-    /// for nothing else.
+    /// for nothing else. Where the host does not mark words of the dead, all goes another way.
     pub fn open(&self, robust: &'static Robust) {
-        robust.begin();
+        if !robust.begin() {
+            return;
+        }
         let word = self.word(ALIVE);
         robust.pending.store(word.as_ptr() as usize, SeqCst);
         word.store(robust.thread.load(Relaxed), SeqCst);
@@ -339,15 +372,23 @@ impl Slots<'_> {
             if posted == 0 {
                 return None;
             }
-            let at = posted.trailing_zeros() as usize;
+            let first = robust.next.load(Relaxed) % 64;
+            let at = (posted.rotate_right(first).trailing_zeros() + first) as usize % 64;
+            robust.next.store(at as u32 + 1, Relaxed);
             if self.posted().fetch_and(!(1 << at), SeqCst) & 1 << at == 0 {
                 continue;
             }
             let (word, taker) = (self.of(at, STANDS), self.of(at, TAKER));
-            let stands = word.load(SeqCst);
             // The host is to know of it before it is ours.
             robust.pending.store(taker.as_ptr() as usize, SeqCst);
-            taker.store(robust.thread.load(Relaxed), SeqCst);
+            let own = robust.thread.load(Relaxed);
+            if taker.compare_exchange(0, own, SeqCst, Relaxed).is_err() {
+                // Another thread has looked at an earlier request there, and goes on this moment.
+                self.posted().fetch_or(1 << at, SeqCst);
+                core::hint::spin_loop();
+                continue;
+            }
+            let stands = word.load(SeqCst);
             let taken = stands & !STATES | TAKEN;
             if stands & STATES == ASKED
                 && word.compare_exchange(stands, taken, SeqCst, Relaxed).is_ok()
@@ -361,8 +402,8 @@ impl Slots<'_> {
         }
     }
 
-    /// Answers it. `None`: nobody waits for that any more.
-    pub fn answer(&self, taken: Taken, answer: Option<&[u8]>) -> Option<Answered> {
+    /// Answers it. False: nobody waits for that any more.
+    pub fn answer(&self, taken: Taken, answer: Option<&[u8]>) -> bool {
         let Taken { at, stands } = taken;
         let (word, turn) = (self.of(at, STANDS), stands & !STATES);
         let answer = answer.filter(|answer| answer.len() <= SLOT_BYTES_MAX);
@@ -378,7 +419,7 @@ impl Slots<'_> {
         } else if self.of(at, SLEEPS).load(SeqCst) != 0 {
             wake(word, 1);
         }
-        heard.then_some(Answered { at, turn })
+        heard
     }
 
     /// Notes that this thread looks for requests, unless another one does already.
@@ -412,22 +453,27 @@ impl Slots<'_> {
         woken
     }
 
-    /// Frees answers that have lain for `spans` (some 1 to 2 s each) and whose askers are dead:
-    /// `unread` is told of each as `Answered` said it.
+    /// Frees the slots of dead askers: those with requests, and those with answers that have lain
+    /// for `spans` (some 1 to 2 s each); `unread` is told of each answer.
     pub fn take_back(&self, spans: u32, mut unread: impl FnMut(Answered)) {
         for at in 0..SLOTS {
             let word = self.of(at, STANDS);
             let stands = word.load(SeqCst);
             let since = now_spans().wrapping_sub(self.of(at, SINCE).load(Relaxed));
-            if stands & STATES != ANSWERED || since < spans {
-                continue;
+            match stands & STATES {
+                ASKED => {}
+                ANSWERED if since >= spans => {}
+                _ => continue,
             }
             let process = self.of(at, PROCESS).load(Relaxed) as usize;
             // SAFETY: numbers only: signal 0 is none.
             let gone = unsafe { raw(nr::kill, [process, 0, 0, 0, 0, 0]) } == Err(Errno::ESRCH);
             let free = stands & !STATES | FREE;
             // Who claims it next has another turn.
-            if gone && word.compare_exchange(stands, free, SeqCst, Relaxed).is_ok() {
+            if gone
+                && word.compare_exchange(stands, free, SeqCst, Relaxed).is_ok()
+                && stands & STATES == ANSWERED
+            {
                 unread(Answered { at, turn: stands & !STATES });
             }
         }
@@ -439,13 +485,13 @@ fn now_spans() -> u32 {
     (ticks() >> 32) as u32
 }
 
-/// Seconds of CLOCK_BOOTTIME.
+/// Seconds of CLOCK_MONOTONIC.
 fn now_s() -> u64 {
-    const BOOTTIME: usize = 7;
+    const MONOTONIC: usize = 1;
     let mut time = [0u64; 2];
     let at = time.as_mut_ptr() as usize;
     // SAFETY: a `struct timespec`.
-    let _ = unsafe { raw(nr::clock_gettime, [BOOTTIME, at, 0, 0, 0, 0]) };
+    let _ = unsafe { raw(nr::clock_gettime, [MONOTONIC, at, 0, 0, 0, 0]) };
     time[0]
 }
 

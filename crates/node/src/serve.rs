@@ -100,12 +100,11 @@ pub fn serve(
     direct.detach();
     let memory = to_read(region).ok().map(|memory| (Arc::new(memory), layout));
     let slots = slots::Shared::make();
-    let threads = start(listener, Arc::new(sessions), process, memory, slots.clone());
     if let Some(slots) = &slots {
         // This thread lives as long as the agent.
         slots.open();
     }
-    for thread in threads {
+    for thread in start(listener, Arc::new(sessions), process, memory, slots) {
         // One that ends has said why.
         let _ = thread.join();
     }

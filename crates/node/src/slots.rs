@@ -24,6 +24,8 @@ const GLANCES: u32 = 16;
 /// Looks in vain after which a thread sleeps at once; and how often it looks all the same.
 const VAIN_MAX: u32 = 4;
 const TRIED_AGAIN: u32 = 32;
+/// Between two looks for the slots of dead askers.
+const SWEEP: Duration = Duration::from_secs(2);
 /// How long an answer lies before its asker is looked for, in spans of `Slots::take_back`.
 const UNREAD_SPANS: u32 = 4;
 
@@ -67,9 +69,9 @@ impl Shared {
         self.slots().open(Box::leak(Box::default()));
     }
 
-    /// Notes what was told, until it was taken or is known not to be.
-    fn note(&self, answered: Answered, agent: &mut Agent) {
-        if let Some(hold) = agent.unheard.take() {
+    /// Notes what is about to be told, until it was taken or is known not to be.
+    fn note(&self, answered: Answered, agent: &Agent) {
+        if let Some(hold) = agent.unheard {
             self.told()[answered.at] = Some(Told { turn: answered.turn, hold });
         }
     }
@@ -106,18 +108,22 @@ impl Worth {
 pub fn work(shared: &Shared, agent: &mut Agent) {
     let (slots, mut worth) = (shared.slots(), Worth::default());
     let robust: &'static Robust = Box::leak(Box::default());
-    robust.begin();
+    if !robust.begin() {
+        return;
+    }
+    let mut swept = Instant::now();
     let (mut incoming, mut outgoing) = (vec![0; SLOT_BYTES_MAX], vec![0; SLOT_BYTES_MAX]);
     loop {
         while let Some((taken, length)) = slots.take(robust, &mut incoming) {
             slots.share();
             let length = reply_to(agent, &incoming[..length], || false, &mut outgoing);
-            match slots.answer(taken, length.map(|length| &outgoing[..length])) {
-                Some(answered) => {
-                    shared.note(answered, agent);
-                    agent.was_heard();
-                }
-                None => agent.was_not_heard(),
+            // Before another thread can answer the next request there. What is left of a note that
+            // was in vain ends nothing: its turn does not come again.
+            shared.note(taken.answered(), agent);
+            if slots.answer(taken, length.map(|length| &outgoing[..length])) {
+                agent.was_heard();
+            } else {
+                agent.was_not_heard();
             }
         }
         if worth.is_looked() && slots.begin_look() {
@@ -130,9 +136,11 @@ pub fn work(shared: &Shared, agent: &mut Agent) {
         } else {
             worth.note(false);
         }
-        if !slots.sleep() {
+        if swept.elapsed() > SWEEP {
             shared.end_unread(agent);
+            swept = Instant::now();
         }
+        slots.sleep();
     }
 }
 

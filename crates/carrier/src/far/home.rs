@@ -133,10 +133,15 @@ impl Direct {
         // SAFETY: mapped for good before it was said so.
         let slots = unsafe { Slots::at(base) };
         if !slots.is_alive() {
-            HOME.has_slots.store(false, Ordering::Relaxed);
+            leave_slots();
         }
         Some(slots)
     }
+}
+
+/// All requests of this process go to the socket from now on.
+pub(super) fn leave_slots() {
+    HOME.has_slots.store(false, Ordering::Relaxed);
 }
 
 /// Has the agent that listens at `path` lend its memory, and maps it; `slots` is given the

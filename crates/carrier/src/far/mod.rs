@@ -275,11 +275,18 @@ impl Direct {
         incoming: &mut [u8],
     ) -> core::result::Result<usize, Unanswered> {
         let fits = incoming.len() <= SLOT_BYTES_MAX && kind != husk_wire::Kind::Lock as u16;
-        if let Some(slots) = self.home_slots().filter(|_| fits)
-            && let Some(length) =
-                slots.call(self.kernel.session.pid(), parts, incoming, ANSWER_S)?
-        {
-            return Ok(length);
+        if let Some(slots) = self.home_slots().filter(|_| fits) {
+            match slots.call(self.kernel.session.pid(), parts, incoming, ANSWER_S) {
+                Ok(Some(length)) => return Ok(length),
+                Ok(None) => {}
+                Err(why) => {
+                    if why == Unanswered::Late {
+                        // Nobody waits so long twice.
+                        home::leave_slots();
+                    }
+                    return Err(why);
+                }
+            }
         }
         call(path, parts, incoming, ANSWER_S)
     }

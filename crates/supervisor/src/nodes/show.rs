@@ -36,7 +36,8 @@ pub struct Row {
     pub memory_bytes: u64,
     /// The programs that run on it.
     pub processes: Vec<u32>,
-    /// Cores that these have used while it was looked at; of another host it is not known.
+    /// Cores that these have used while it was looked at; of another host, and of a node that is
+    /// lost, it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<f64>,
     /// Requests that its programs have sent to node 0, so far.
@@ -59,9 +60,10 @@ pub fn nodes(image: &str) -> Result<Vec<Row>, Failure> {
         let Some(then) = before.iter().find(|then| then.node == row.node) else { continue };
         row.requests_per_s = now.requests.saturating_sub(then.requests) as f64 / span_s;
         // Who has begun meanwhile has used all that it has; who has ended is not known of any more.
-        let used_ms = now.processes.iter().map(|(pid, ms)| {
-            ms.saturating_sub(then.processes.get(pid).copied().unwrap_or_default())
-        });
+        // It may have been on another node then.
+        let then_ms = |pid| before.iter().find_map(|used| used.processes.get(pid).copied());
+        let used_ms =
+            now.processes.iter().map(|(pid, ms)| ms.saturating_sub(then_ms(pid).unwrap_or(0)));
         row.load = row.load.map(|_| used_ms.sum::<u64>() as f64 / 1e3 / span_s);
     }
     Ok(rows)
@@ -146,7 +148,7 @@ fn other(node: u16, image: String) -> Row {
     let up = status.is_some();
     let (kernels, memory_bytes, requests) =
         status.map_or((0, 0, 0), |status| (status.kernels, status.memory_bytes, status.requests));
-    let (load, requests_per_s) = (Some(0.0), 0.0);
+    let (load, requests_per_s) = (up.then_some(0.0), 0.0);
     Row {
         node,
         image,
