@@ -21,23 +21,30 @@ fn husk() -> &'static str {
     binary().to_str().expect("a plain path")
 }
 
-/// Connections of each kind, used both ways; how many bytes the host has seen of the TCP one.
+/// Connections of each kind, used both ways; how many bytes the host has seen of the TCP one. With
+/// an argument that goes to this address, and nothing is waited for.
 const EXCHANGE: &str = "
-import socket, sys, time
-listeners = [socket.socket(socket.AF_UNIX), socket.socket()]
-for listener, name in zip(listeners, ['exchange', ('127.0.0.1', 0)]):
+import os, socket, sys, time
+listeners = [socket.socket(socket.AF_UNIX), socket.socket(), socket.socket(socket.AF_UNIX)]
+address = sys.argv[1] if len(sys.argv) > 1 else '127.0.0.1'
+beside = '\\0husk-exchange.%d' % os.getpid()
+for listener, name in zip(listeners, ['exchange', (address, 0), beside]):
     listener.bind(name); listener.listen()
 pairs = [socket.socketpair()]
 for listener in listeners:
     near = socket.socket(listener.family); near.connect(listener.getsockname())
-    pairs.append((near, listener.accept()[0]))
+    far, name = listener.accept()
+    if listener.family == socket.AF_UNIX:
+        names = near.getsockname(), far.getpeername(), name
+        assert not any(names), names
+    pairs.append((near, far))
 for near, far in pairs:
     for turn in range(40):
         near.sendall(bytes([turn])); assert far.recv(9) == bytes([turn])
         far.sendall(b'back'); assert near.recv(9) == b'back'
 info = pairs[2][1].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 144)
 print(int.from_bytes(info[128:136], 'little'), flush=True)
-time.sleep(600)
+if len(sys.argv) == 1: time.sleep(600)
 ";
 
 /// Starts `EXCHANGE` in an image that is made with these variables; what it says, and what
@@ -84,16 +91,40 @@ fn sockets_work_and_are_the_hosts_where_they_are_switched_off() {
         let (seen, report, lines) = exchanged(name, file, variables);
         assert_eq!(seen, 40, "{name}: the host moves every byte");
         assert_eq!(report["sockets"], serde_json::json!([]), "{name}: {report}");
-        // Two listeners and three connections.
-        assert_eq!(report["others"], 8, "{name}: {report}");
+        // Three listeners and four connections.
+        assert_eq!(report["others"], 11, "{name}: {report}");
         let why = report["none_because"].as_str().unwrap_or_default();
         assert!(why.contains("sockets or pipes are set to `host`"), "{name}: {report}");
         assert!(lines.contains(why), "{name}: {lines}");
     }
     let (seen, report, lines) = exchanged("on", "", &[]);
     let count = report["sockets"].as_array().expect("a list").len();
-    let on = seen < 40 && count == 6 && report["none_because"].is_null();
+    let on = seen < 40 && count == 8 && report["none_because"].is_null();
     assert!(on && !lines.contains("no socket"), "{seen} {report} {lines}");
+}
+
+/// In a network of its own, which has one more address.
+#[test]
+fn connections_to_own_addresses_take_rings() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("own");
+    let script = "ip link set lo up && ip addr add 10.77.0.1/32 dev lo || exit 77
+for address in 127.0.0.1 10.77.0.1; do
+    \"$0\" run --memory 64M --discard -- python3 -c \"$1\" $address || exit 1
+done";
+    let words = ["-n", "sh", "-c", script, husk(), EXCHANGE];
+    let output = images.command("unshare", &words).output().expect("unshare");
+    let said = text(&output.stdout);
+    if said.is_empty() && [Some(1), Some(77)].contains(&output.status.code()) {
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(why.contains("not permitted") || why.contains("not found"), "{}", shown(&output));
+        return;
+    }
+    assert!(output.status.success(), "{}", shown(&output));
+    let seen: Vec<u64> = said.lines().map(|line| line.parse().expect("a count")).collect();
+    assert!(seen.len() == 2 && seen.iter().all(|&bytes| bytes < 40), "{}", shown(&output));
 }
 
 /// A server that answers each line with it, in a thread for each connection; on number 3, on a

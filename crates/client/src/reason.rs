@@ -81,8 +81,10 @@ pub(crate) const CONNECTED: u32 = 32;
 /// room, 3: the set, 4: this thread sleeps there).
 pub(crate) const MEMBERS_WAITED: u32 = 33;
 
-/// A connection of TCP to a loopback address has begun, or failed.
+/// A connection of TCP to an address of this host has begun, or failed.
 pub(crate) const TCP_CONNECTED: u32 = 34;
+/// A connection to an abstract name.
+pub(crate) const CONNECTED_BESIDE: u32 = 38;
 /// The result is an eventfd (argument 2: its count, 3: its flags).
 pub(crate) const EVENTFD: u32 = 35;
 /// The result is a FIFO's descriptor; arguments 4 and 5 name the inode, which is pinned.

@@ -22,10 +22,10 @@
 use crate::layout::{STAT_BYTES, get32, get64, put};
 use crate::reason::{
     ACCEPTED, ACCEPTED_CLOSE_ON_EXEC, ASK, BELOW, BELOW_CLOSE_ON_EXEC, CARRIED, CLOSE_ON_EXEC,
-    CONNECTED, DIRECTORY, DUPLICATE, EPOLL, EVENTFD, FIFO, IDENTITY, LIMIT, MEMBERS_WAITED,
-    MESSAGE, MESSAGES, NAMED, NAMED_MESSAGE, OPENED, OPENED_CLOSE_ON_EXEC, PAIR, PIPE_READ,
-    PIPE_WRITE, POLLED, READ_SLEPT, REST, SENDER, SOCKET, SOCKET_PAIR, STRANGER, TCP_CONNECTED,
-    WATCH, WATCHER, WATCHING, then,
+    CONNECTED, CONNECTED_BESIDE, DIRECTORY, DUPLICATE, EPOLL, EVENTFD, FIFO, IDENTITY, LIMIT,
+    MEMBERS_WAITED, MESSAGE, MESSAGES, NAMED, NAMED_MESSAGE, OPENED, OPENED_CLOSE_ON_EXEC, PAIR,
+    PIPE_READ, PIPE_WRITE, POLLED, READ_SLEPT, REST, SENDER, SOCKET, SOCKET_PAIR, STRANGER,
+    TCP_CONNECTED, WATCH, WATCHER, WATCHING, then,
 };
 use crate::socket::messages::{
     CMSGHDR_BYTES, CONTROL_AT, CONTROL_LENGTH_AT, MESSAGE_FLAGS_AT, MESSAGES_MAX, MMSGHDR_BYTES,
@@ -55,12 +55,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 EPOLL => self.note_set(after, result),
                 EVENTFD => self.note_event(after, result),
                 SOCKET => self.socket_made(after, result),
-                CONNECTED => {
-                    if result == 0 {
-                        self.introduce(after.args[0]);
-                    }
-                    result
-                }
+                CONNECTED => self.connected(after.args[0], result),
+                CONNECTED_BESIDE => self.connected_beside(after.args[0], result),
                 REST => after.args[4] as i64 + result.max(0),
                 TCP_CONNECTED => self.tcp_connected(after, result),
                 MEMBERS_WAITED => self.members_waited(after, result),

@@ -149,12 +149,25 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 call.reason = reason::CONNECTED;
                 Ok(Verdict::Instead { call, room })
             }
+            Ok(Verdict::Pass) if self.is_abstract(c.args[0], c.args[1], c.args[2]) => {
+                reason::then(c, reason::CONNECTED_BESIDE)
+            }
             Ok(Verdict::Pass) => {
                 self.forget_lanes(c.args[0]);
                 answer
             }
             _ => answer,
         }
+    }
+
+    /// Whether the name at `address` is an abstract one, and `fd` a socket with lanes.
+    fn is_abstract(&mut self, fd: usize, address: usize, length: usize) -> bool {
+        let mut name = [0u8; PATH_AT + 2];
+        length >= name.len()
+            && self.memory.read(address, &mut name).is_ok()
+            && name == [UNIX.to_le_bytes()[0], UNIX.to_le_bytes()[1], 0, name[PATH_AT + 1]]
+            && self.socket_end(fd).is_some()
+            && self.is_unix(fd)
     }
 
     /// Whether the name at `address`, which the host is to be given, is a node's.

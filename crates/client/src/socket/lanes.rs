@@ -4,7 +4,8 @@
 //! ```text
 //!   socketpair ──► two numbers; each reads from its own lane, writes to that one's mate
 //!   socket     ──► one number, with lanes whose other end is awaited
-//!   connect to a node ──► the host's socket is bound to a name that says which lanes those are
+//!   connect to a node, or to an abstract name of a program of the image
+//!              ──► the host's socket is bound to a name that says which lanes those are
 //!   accept     ──► the name of who connected: the other end of its lanes
 //!   listen, connect to anything else ──► no lanes any more
 //! ```
@@ -98,24 +99,30 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// The process that has connected to a socket, if it is of the user that this one is, in every
     /// respect, or there is a lender: else one could not borrow from the other.
     fn peer_in_reach(&self, fd: usize) -> Option<u32> {
-        let (mut peer, mut length) = ([0u32; 3], 12u32);
-        let (at, room) = (peer.as_mut_ptr() as usize, &raw mut length as usize);
-        let level = SOL_SOCKET as usize;
-        let told = self.host.call(nr::getsockopt, [fd, level, SO_PEERCRED as usize, at, room, 0]);
+        let [pid, user, group] = self.peer_of(fd)?;
         let mut own = [0u32; 6];
         for (call, at) in [(nr::getresuid, 0), (nr::getresgid, 3)] {
             let [real, effective, saved] = [0, 1, 2].map(|n| &raw mut own[at + n] as usize);
             self.host.call(call, [real, effective, saved, 0, 0, 0]);
         }
-        let (peer, own) = (core::hint::black_box(peer), core::hint::black_box(own));
-        let [pid, user, group] = peer;
+        let own = core::hint::black_box(own);
         let same = own[..3].iter().all(|&id| id == user) && own[3..].iter().all(|&id| id == group);
-        (told == 0 && (same || self.reaches_all_users())).then_some(pid)
+        (same || self.reaches_all_users()).then_some(pid)
     }
 
-    /// `connect` to a node has succeeded: who accepts the connection is to know its lanes. A socket
-    /// that has a name of its own keeps that; then who accepts finds no lanes.
-    pub(crate) fn introduce(&mut self, fd: usize) {
+    /// Process, user and group of who has connected to a unix socket, or listens at its other end.
+    fn peer_of(&self, fd: usize) -> Option<[u32; 3]> {
+        let (mut peer, mut length) = ([0u32; 3], 12u32);
+        let (at, room) = (peer.as_mut_ptr() as usize, &raw mut length as usize);
+        let level = SOL_SOCKET as usize;
+        let told = self.host.call(nr::getsockopt, [fd, level, SO_PEERCRED as usize, at, room, 0]);
+        let peer = core::hint::black_box(peer);
+        (told == 0).then_some(peer)
+    }
+
+    /// Who accepts the connection is to know its lanes. A socket that has a name of its own keeps
+    /// that; then who accepts finds no lanes.
+    fn introduce(&mut self, fd: usize) {
         let Some(end) = self.socket_end(fd) else { return };
         if self.services.lane_mate_awaits(end.pipe) {
             self.services.lane_introduce(end.pipe);
@@ -123,6 +130,29 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let args = [fd, name.bytes.as_ptr() as usize, name.length, 0, 0, 0];
             self.host.call(nr::bind, args);
         }
+    }
+
+    /// `connect` to a node has ended.
+    pub(crate) fn connected(&mut self, fd: usize, result: i64) -> i64 {
+        if result == 0 {
+            self.introduce(fd);
+        }
+        result
+    }
+
+    /// `connect` to an abstract name has ended: the same, if a program of the image listens there.
+    pub(crate) fn connected_beside(&mut self, fd: usize, result: i64) -> i64 {
+        if result != 0 {
+            return result;
+        }
+        let listener = self.peer_of(fd).map(|[pid, ..]| pid);
+        if listener.is_some_and(|pid| self.services.files_of(pid).is_some()) {
+            self.services.note_sockets();
+            self.introduce(fd);
+        } else {
+            self.forget_lanes(fd);
+        }
+        result
     }
 
     /// The socket is the host's alone again: nobody of the image will be at its other end, or

@@ -1,12 +1,12 @@
-//! TCP over loopback between programs of the image: the connection is the host's, its bytes take
+//! TCP within the host between programs of the image: the connection is the host's, its bytes take
 //! two lanes (`lanes`, `docs/adr/0061`).
 //!
 //! ```text
 //!   socket   ──► lanes, whose other end is awaited
-//!   connect  ──► to a loopback address: posted, first where to, then both addresses
+//!   connect  ──► posted, first where to, then both addresses: of loopback, or one and the same
 //!   accept   ──► the addresses of the connection, reversed, are posted? ──► borrow that socket:
 //!                it has them, in our network ──► its lanes' other end
-//!   connect to anywhere else, listen ──► no lanes any more
+//!   both differ, listen ──► no lanes any more
 //! ```
 //!
 //! Two sockets that live in one network never share a pair of addresses; so the one that is
@@ -55,8 +55,8 @@ fn is_worth_it() -> bool {
     short.is_multiple_of(TRIED_EVERY)
 }
 
-/// A loopback address and a port. ::1 is 1, an IPv4 address in IPv6 what it is.
-fn loopback(name: &[u8; NAME_BYTES], length: usize) -> Option<(u32, u16)> {
+/// An IPv4 address, or ::1, which is 1, and a port. An IPv4 address in IPv6 is what it is.
+fn address_of(name: &[u8; NAME_BYTES], length: usize) -> Option<(u32, u16)> {
     let port = u16::from_be_bytes([name[2], name[3]]);
     let four = |at: usize| u32::from_be_bytes([name[at], name[at + 1], name[at + 2], name[at + 3]]);
     let v6 = &name[8..24];
@@ -70,7 +70,13 @@ fn loopback(name: &[u8; NAME_BYTES], length: usize) -> Option<(u32, u16)> {
         }
         _ => return None,
     };
-    (address >> 24 == 127).then_some((address, port))
+    Some((address, port))
+}
+
+/// Whether a connection stays on this host: its ends have loopback addresses, or the same one.
+fn stays_here(one: u32, other: u32) -> bool {
+    let is_loopback = |address: u32| address == 1 || address >> 24 == 127;
+    one == other || is_loopback(one) && is_loopback(other)
 }
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -91,12 +97,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         }
     }
 
-    /// `connect` of a socket whose other end is awaited, to a loopback address. `None`: no such.
+    /// `connect` of a socket whose other end is awaited, to what may be this host. `None`: no such.
     pub(crate) fn tcp_connect(&mut self, c: &Call) -> Option<Answer> {
         let end = self.socket_end(c.args[0])?;
         let (mut name, length) = ([0u8; NAME_BYTES], c.args[2].min(NAME_BYTES));
         self.memory.read(c.args[1], &mut name[..length]).ok()?;
-        let (address, port) = loopback(&name, length)?;
+        let (address, port) = address_of(&name, length)?;
         if !self.services.lane_mate_awaits(end.pipe) || self.services.lane_is_tcp(end.pipe) {
             return Some(Ok(Verdict::Pass));
         }
@@ -113,8 +119,12 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let to = self.tcp_name(nr::getpeername, after.args[0]).or_else(|| self.named_in(after));
         let own = self.tcp_name(nr::getsockname, after.args[0]);
         match (own, to) {
-            (Some(own), Some(peer)) if begun.contains(&result) => {
+            (Some(own), Some(peer)) if begun.contains(&result) && stays_here(own.0, peer.0) => {
                 self.services.lane_post(end.pipe, Some(&Addresses { own, peer }), true);
+            }
+            (Some(own), Some(_)) if begun.contains(&result) && own.0 != 0 => {
+                self.services.lane_post(end.pipe, None, false);
+                self.forget_lanes(after.args[0]);
             }
             _ => self.services.lane_post(end.pipe, None, false),
         }
@@ -125,16 +135,16 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     fn named_in(&self, after: &After) -> Option<(u32, u16)> {
         let (mut name, length) = ([0u8; NAME_BYTES], after.args[2].min(NAME_BYTES));
         self.memory.read(after.args[1], &mut name[..length]).ok()?;
-        loopback(&name, length)
+        address_of(&name, length)
     }
 
-    /// A name of a socket, if it is a loopback address.
+    /// A name of a socket, if it is one that connections within a host may have.
     fn tcp_name(&self, number: usize, fd: usize) -> Option<(u32, u16)> {
         let (mut name, mut length) = ([0u8; NAME_BYTES], NAME_BYTES as u32);
         let args = [fd, name.as_mut_ptr() as usize, &raw mut length as usize, 0, 0, 0];
         let told = self.host.call(number, args);
         let (name, length) = core::hint::black_box((name, length));
-        if told == 0 { loopback(&name, length as usize) } else { None }
+        if told == 0 { address_of(&name, length as usize) } else { None }
     }
 
     fn tcp_addresses(&self, fd: usize) -> Option<Addresses> {
@@ -144,7 +154,8 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// After `accept`: if the other end has lanes, they are this one's as well.
     pub(crate) fn tcp_end_met(&mut self, fd: u32) {
-        let Some(own) = self.tcp_addresses(fd as usize) else { return };
+        let own = self.tcp_addresses(fd as usize);
+        let Some(own) = own.filter(|ends| stays_here(ends.own.0, ends.peer.0)) else { return };
         if !is_worth_it() {
             return;
         }
