@@ -10,7 +10,8 @@
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
@@ -28,6 +29,9 @@ const AGENT: &str = "husk: home";
 /// The most that may be waited for an agent, and for a node.
 const AGENT_MS: f64 = 500.0;
 const NODE_MS: f64 = 1000.0;
+/// How long an image may take to end, and between two looks.
+const END_MAX: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(10);
 /// On node 0: waits for a program on node 1, then until what that had open is gone.
 const SCRIPT: &str = "free() { stat -f -c %d .; }; before=$(free)
 HUSK_NODE=1 sh -c 'exec 3<>gone; rm gone; echo ready; exec sleep 1000'; echo ended
@@ -114,7 +118,11 @@ impl Said {
 
 impl Drop for Said {
     fn drop(&mut self) {
-        // It has ended by itself unless something went wrong.
+        // It ends by itself, and takes along what is left of its nodes, unless something is wrong.
+        let end = Instant::now() + END_MAX;
+        while matches!(self.image.try_wait(), Ok(None)) && Instant::now() < end {
+            thread::sleep(LOOK);
+        }
         let _ = self.image.kill();
         let _ = self.image.wait();
     }
