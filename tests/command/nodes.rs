@@ -482,7 +482,7 @@ sort log | uniq -c | awk '$1 != 1' >&2; wc -l < log; ls";
         for agent in children(running.pid(), "husk: home") {
             killed += u32::from(process::kill(agent));
         }
-        std::thread::sleep(LOOK * 5);
+        std::thread::sleep(LOOK * 2);
     }
     let outcome: Outcome = running.wait(PATIENCE * 2).expect("it ends");
     assert!(outcome.status.success() && killed > 4, "{killed}: {}", outcome.shown());

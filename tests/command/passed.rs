@@ -253,10 +253,17 @@ fn what_a_program_has_open_keeps_it_on_its_node_only_where_that_is_said() {
 /// Writes lines at the offset that it shares with others.
 const LINES: &str = r#"
 import os, sys
-for n in range(300):
+for n in range(900):
     line = f"{sys.argv[1]} {n}\n".encode()
     assert os.write(1, line) == len(line)
 "#;
+
+/// Reads records of five bytes there: what one has taken, no other one gets.
+const RECORDS: &str = "
+import os
+while record := os.read(0, 5):
+    assert len(record) == 5 and os.write(1, record) == 5, record
+";
 
 #[test]
 fn each_byte_at_a_shared_offset_is_written_and_read_once_whenever_the_agent_is_killed() {
@@ -266,12 +273,13 @@ fn each_byte_at_a_shared_offset_is_written_and_read_once_whenever_the_agent_is_k
     let scratch = Scratch::new("nodes-offsets");
     let work = scratch.fresh("work");
     std::fs::write(work.join("lines.py"), LINES).expect("a file");
+    std::fs::write(work.join("records.py"), RECORDS).expect("a file");
     let script = "
 (for me in a b c; do HUSK_NODE=1 python3 lines.py $me & all=\"$all $!\"; done
 for one in $all; do wait $one || exit 1; done) > all || exit 1
 sort all | uniq -c | awk '$1 != 1' >&2; wc -l < all
-seq 1000 > n
-(for me in a b; do HUSK_NODE=1 bash -c 'while read x; do echo $x; done' > took$me & done; wait) < n
+seq -w 3000 > n
+(for me in a b; do HUSK_NODE=1 python3 records.py > took$me & done; wait) < n
 sort -n tooka tookb | cmp - n && echo read";
     let command = husk(&["--nodes", "2"], &["bash", "-c", script]);
     let mut running = Run::start(command, &work, scratch.path());
@@ -280,12 +288,12 @@ sort -n tooka tookb | cmp - n && echo read";
         for agent in children(running.pid(), "husk: home") {
             killed += u32::from(process::kill(agent));
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(20));
     }
     let outcome = running.wait(Duration::from_secs(120)).expect("it ends");
     assert!(outcome.status.success() && killed > 4, "{killed}: {}", outcome.shown());
     let seen = String::from_utf8_lossy(&outcome.stdout);
-    assert_eq!(seen, "900\nread\n", "{killed}: {}", outcome.shown());
+    assert_eq!(seen, "2700\nread\n", "{killed}: {}", outcome.shown());
 }
 
 /// Each says its number, and waits.
