@@ -416,7 +416,8 @@ fn of_two_mounts_at_one_directory_one_is_made() {
             "{}",
             both.map(|o| crate::shown(&o)).concat()
         );
-        assert!(refusal(others[0], 125).contains("husk:ci is shown there already"));
+        let said = refusal(others[0], 125);
+        assert!(said.contains("husk:ci is shown there already"), "{said}");
         shown.outside("echo x > file");
         shown.images.done(&["umount", shown.at()]);
         assert!(!shown.is_mounted());
