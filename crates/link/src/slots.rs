@@ -40,6 +40,7 @@ use husk_abi::{Errno, PAGE, nr};
 use husk_host::calls::{raw, ticks};
 
 use crate::Unanswered;
+use crate::doorbell::wake;
 
 /// Requests at once; more go another way.
 pub const SLOTS: usize = 64;
@@ -80,7 +81,6 @@ const _: () = assert!(SLEEPS + 4 <= LINE && POSTED + 8 <= PAGE && SLOTS <= 64);
 /// `FUTEX_OWNER_DIED`.
 const DIED: u32 = 0x4000_0000;
 const FUTEX_WAIT: usize = 0;
-const FUTEX_WAKE: usize = 1;
 /// Longest sleep at once: then an asker looks whether the agent lives.
 const NAP_NS: u64 = 20_000_000;
 /// The same of an agent's thread that has nothing to do.
@@ -347,7 +347,7 @@ impl Slots<'_> {
     fn wake_one(&self) {
         self.word(WORK).fetch_add(1, SeqCst);
         if self.word(SLEEPERS).load(SeqCst) != 0 {
-            wake(self.word(WORK), 1);
+            wake(self.word(WORK).as_ptr() as usize);
         }
     }
 }
@@ -417,7 +417,7 @@ impl Slots<'_> {
             // It was left, and nobody else changes it then.
             word.store(turn | FREE, SeqCst);
         } else if self.of(at, SLEEPS).load(SeqCst) != 0 {
-            wake(word, 1);
+            wake(word.as_ptr() as usize);
         }
         heard
     }
@@ -444,13 +444,14 @@ impl Slots<'_> {
         }
     }
 
-    /// Sleeps until there is a request, at most for some seconds; false: for so long.
-    pub fn sleep(&self) -> bool {
+    /// Sleeps until there is a request, at most for some seconds.
+    pub fn sleep(&self) {
         self.word(SLEEPERS).fetch_add(1, SeqCst);
         let seen = self.word(WORK).load(SeqCst);
-        let woken = self.has_request() || !wait(self.word(WORK), seen, [IDLE_S, 0]);
+        if !self.has_request() {
+            wait(self.word(WORK), seen, [IDLE_S, 0]);
+        }
         self.word(SLEEPERS).fetch_sub(1, SeqCst);
-        woken
     }
 
     /// Frees the slots of dead askers: those with requests, and those with answers that have lain
@@ -495,16 +496,9 @@ fn now_s() -> u64 {
     time[0]
 }
 
-/// Sleeps while the word is `value`; whether for the whole time.
-fn wait(word: &AtomicU32, value: u32, time: [u64; 2]) -> bool {
+/// Sleeps while the word is `value`, at most for so long.
+fn wait(word: &AtomicU32, value: u32, time: [u64; 2]) {
     let (address, time) = (word.as_ptr() as usize, time.as_ptr() as usize);
     // SAFETY: the word is mapped and aligned, `time` outlives the call.
-    let woken = unsafe { raw(nr::futex, [address, FUTEX_WAIT, value as usize, time, 0, 0]) };
-    woken == Err(Errno::ETIMEDOUT)
-}
-
-fn wake(word: &AtomicU32, count: usize) {
-    let address = word.as_ptr() as usize;
-    // SAFETY: the word is mapped and aligned.
-    let _ = unsafe { raw(nr::futex, [address, FUTEX_WAKE, count, 0, 0, 0]) };
+    let _ = unsafe { raw(nr::futex, [address, FUTEX_WAIT, value as usize, time, 0, 0]) };
 }

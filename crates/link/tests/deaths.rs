@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use husk_link::{Body, Doorbell, Lane, Link, Memory, Mode, Ring, SLAB_BYTES, Side, Wait};
-use support::{Dice, Pair, bytes_of, posted};
+use support::{Dice, Pair, bytes_of, kill, posted};
 
 /// In a child: sends numbered messages of mixed sizes for ever, beginning at `first`.
 fn send_for_ever(pair: &Pair, first: u32) -> ! {
@@ -49,11 +49,7 @@ fn a_sender_killed_at_any_moment_has_sent_whole_messages_and_another_one_goes_on
                 next += 1;
             }
         }
-        // SAFETY: our own child.
-        unsafe {
-            assert_eq!(libc::kill(child, libc::SIGKILL), 0);
-            assert_eq!(libc::waitpid(child, std::ptr::null_mut(), 0), child);
-        }
+        kill(child);
         killed += 1;
         while let Some(n) = take(&mut other) {
             assert_eq!(n, next);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use husk_link::{Answered, Memory, Robust, SLOT_BYTES_MAX, SLOTS, Slots, Unanswered};
-use support::{Dice, bytes_of};
+use husk_link::{Answered, Memory, Robust, SLOT_BYTES_MAX, SLOTS, Slots, Taken, Unanswered};
+use support::{Dice, bytes_of, kill};
 
 fn memory() -> Memory {
     Memory::create(c"requests", Slots::BYTES).expect("memory")
@@ -17,6 +17,15 @@ fn memory() -> Memory {
 
 fn robust() -> &'static Robust {
     Box::leak(Box::default())
+}
+
+/// The next request, which somebody is about to ask.
+fn next_taken(slots: &Slots<'_>, worker: &'static Robust, room: &mut [u8]) -> (Taken, usize) {
+    loop {
+        if let Some(taken) = slots.take(worker, room) {
+            return taken;
+        }
+    }
 }
 
 /// Answers each request by its own bytes, the other way round, until `is_over`; every eighth after
@@ -85,14 +94,6 @@ fn fork(child: impl FnOnce()) -> i32 {
         unsafe { libc::_exit(0) };
     }
     pid
-}
-
-fn kill(pid: i32) {
-    // SAFETY: our own child.
-    unsafe {
-        assert_eq!(libc::kill(pid, libc::SIGKILL), 0);
-        assert_eq!(libc::waitpid(pid, std::ptr::null_mut(), 0), pid);
-    }
 }
 
 /// Two threads answer while `play` runs.
@@ -164,12 +165,8 @@ fn who_gives_up_while_its_request_is_worked_on_leaves_the_slot_to_the_agent() {
     for _ in 0..2 {
         let taken = thread::scope(|scope| {
             let asks = scope.spawn(|| slots.call(7, [b"head", b"body"], &mut [0; 64], 1));
-            let taken = loop {
-                if let Some((taken, length)) = slots.take(worker, &mut room) {
-                    assert_eq!(&room[..length], b"headbody");
-                    break taken;
-                }
-            };
+            let (taken, length) = next_taken(&slots, worker, &mut room);
+            assert_eq!(&room[..length], b"headbody");
             assert_eq!(asks.join().expect("it ends"), Err(Unanswered::Late));
             taken
         });
@@ -288,11 +285,7 @@ fn an_answer_that_somebody_may_still_read_is_not_taken_back() {
             let process = std::process::id();
             slots.call(process, [b"head", b"body"], &mut [0; 64], 60)
         });
-        let taken = loop {
-            if let Some((taken, _)) = slots.take(worker, &mut room) {
-                break taken;
-            }
-        };
+        let (taken, _) = next_taken(&slots, worker, &mut room);
         assert!(slots.answer(taken, Some(b"here")));
         slots.take_back(0, |_| panic!("its asker lives"));
         assert_eq!(asks.join().expect("it ends"), Ok(Some(4)));

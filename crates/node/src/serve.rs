@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use husk_carrier::{Direct, Layout};
 use husk_client::{Buffers, Client};
 pub use husk_link::CALL_BYTES_MAX;
-use husk_link::{Next, Unanswered};
+use husk_link::{Next, SLOT_BYTES_MAX, Unanswered};
 use husk_proto::{Admin as _, Errno, Process};
 use husk_wire::messages::ALL;
 use husk_wire::{Failure, HEADER_BYTES, Header, Kind, Retry, Role};
@@ -136,18 +136,16 @@ pub fn start(
         let (shared, to_late) = (shared.clone(), to_late.clone());
         thread::spawn(move || work(&shared, &to_late))
     }));
-    threads.extend(
-        shared.slots.iter().flat_map(|slots| (0..slots::THREADS).map(move |_| slots)).map(
-            |slots| {
-                let (shared, slots) = (shared.clone(), slots.clone());
-                thread::spawn(move || {
-                    if let Some(mut desk) = Desk::new(&shared) {
-                        slots::work(&slots, &mut desk.agent);
-                    }
-                })
-            },
-        ),
-    );
+    let of_slots = if shared.slots.is_some() { slots::THREADS } else { 0 };
+    threads.extend((0..of_slots).map(|_| {
+        let shared = shared.clone();
+        thread::spawn(move || {
+            if let (Some(slots), Some(mut desk)) = (&shared.slots, Desk::new(&shared)) {
+                let rooms = [&mut desk.incoming, &mut desk.outgoing];
+                slots::work(slots, &mut desk.agent, rooms.map(|room| &mut room[..SLOT_BYTES_MAX]));
+            }
+        })
+    }));
     threads
 }
 

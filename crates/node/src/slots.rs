@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use husk_link::{Answered, Memory, Robust, SLOT_BYTES_MAX, SLOTS, Slots};
+use husk_link::{Answered, Memory, Robust, SLOTS, Slots};
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::agent::Agent;
@@ -104,19 +104,18 @@ impl Worth {
     }
 }
 
-/// Answers requests for ever.
-pub fn work(shared: &Shared, agent: &mut Agent) {
+/// Answers requests for ever, in rooms of `SLOT_BYTES_MAX` bytes.
+pub fn work(shared: &Shared, agent: &mut Agent, [incoming, outgoing]: [&mut [u8]; 2]) {
     let (slots, mut worth) = (shared.slots(), Worth::default());
     let robust: &'static Robust = Box::leak(Box::default());
     if !robust.begin() {
         return;
     }
     let mut swept = Instant::now();
-    let (mut incoming, mut outgoing) = (vec![0; SLOT_BYTES_MAX], vec![0; SLOT_BYTES_MAX]);
     loop {
-        while let Some((taken, length)) = slots.take(robust, &mut incoming) {
+        while let Some((taken, length)) = slots.take(robust, incoming) {
             slots.share();
-            let length = reply_to(agent, &incoming[..length], || false, &mut outgoing);
+            let length = reply_to(agent, &incoming[..length], || false, outgoing);
             // Before another thread can answer the next request there. What is left of a note that
             // was in vain ends nothing: its turn does not come again.
             shared.note(taken.answered(), agent);

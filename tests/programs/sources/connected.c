@@ -64,3 +64,18 @@ static void done(int pair[2])
     close(pair[0]);
     close(pair[1]);
 }
+
+struct part { const char *name; void (*run)(void); };
+
+/* Plays the part that the argument names behind a hyphen; before it stands what connections are. */
+static int played(int count, char **arguments, const struct part *parts, size_t length)
+{
+    must("a part", count == 2 && strchr(arguments[1], '-') != NULL);
+    way = arguments[1];
+    for (size_t i = 0; i < length; i++)
+        if (strcmp(parts[i].name, strchr(way, '-') + 1) == 0) {
+            parts[i].run();
+            return 0;
+        }
+    return 1;
+}

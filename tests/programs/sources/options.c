@@ -275,18 +275,11 @@ static void messages(void)
     }
 }
 
-int main(int count, char **names)
+int main(int count, char **arguments)
 {
-    struct { const char *name; void (*run)(void); } parts[] = {
+    static const struct part parts[] = {
         { "resets", resets }, { "error", asked_error }, { "halves", halves }, { "marks", marks },
         { "pressure", pressure }, { "stops", stops }, { "messages", messages },
     };
-    must("a part", count == 2 && strchr(names[1], '-') != NULL);
-    way = names[1];
-    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strcmp(parts[i].name, strchr(way, '-') + 1) == 0) {
-            parts[i].run();
-            return 0;
-        }
-    return 1;
+    return played(count, arguments, parts, sizeof parts / sizeof *parts);
 }

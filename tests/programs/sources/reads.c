@@ -576,19 +576,14 @@ static void strangers(void)
     done(pair);
 }
 
-int main(int argc, char **argv)
+int main(int count, char **arguments)
 {
-    static const struct { const char *name; void (*part)(void); } parts[] = {
+    static const struct part parts[] = {
         { "turns", turns }, { "beside", beside }, { "floods", floods }, { "wholes", wholes },
         { "blocks", blocks }, { "signals", signals }, { "limits", limits }, { "asides", asides },
         { "ends", ends }, { "readers", readers }, { "kills", kills }, { "heirs", heirs },
         { "jumps", jumps }, { "stops", stops }, { "strangers", strangers },
     };
-    const char *part = argc > 1 ? strchr(argv[1], '-') : NULL;
-    if (part == NULL) return 2;
     signal(SIGPIPE, SIG_IGN);
-    way = argv[1];
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strcmp(parts[i].name, part + 1) == 0) return parts[i].part(), 0;
-    return 2;
+    return played(count, arguments, parts, sizeof parts / sizeof *parts);
 }

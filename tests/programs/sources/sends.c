@@ -328,18 +328,11 @@ static void served(void)
     }
 }
 
-int main(int count, char **names)
+int main(int count, char **arguments)
 {
-    struct { const char *name; void (*run)(void); } parts[] = {
+    static const struct part parts[] = {
         { "offsets", offsets }, { "refusals", refusals }, { "ends", ends }, { "full", full },
         { "waits", waits }, { "again", again }, { "sleepers", sleepers }, { "served", served },
     };
-    must("a part", count == 2 && strchr(names[1], '-') != NULL);
-    way = names[1];
-    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strcmp(parts[i].name, strchr(way, '-') + 1) == 0) {
-            parts[i].run();
-            return 0;
-        }
-    return 1;
+    return played(count, arguments, parts, sizeof parts / sizeof *parts);
 }

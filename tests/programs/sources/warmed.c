@@ -502,17 +502,10 @@ static void names(void)
 
 int main(int count, char **arguments)
 {
-    struct { const char *name; void (*run)(void); } parts[] = {
+    static const struct part parts[] = {
         { "closes", closes }, { "shuts", shuts }, { "splices", splices }, { "relays", relays },
         { "refused", refused }, { "steals", steals }, { "changed", changed },
         { "natives", natives }, { "names", names },
     };
-    must("a part", count == 2 && strchr(arguments[1], '-') != NULL);
-    way = arguments[1];
-    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strcmp(parts[i].name, strchr(way, '-') + 1) == 0) {
-            parts[i].run();
-            return 0;
-        }
-    return 1;
+    return played(count, arguments, parts, sizeof parts / sizeof *parts);
 }

@@ -132,10 +132,11 @@ impl Direct {
         let base = NonNull::new(HOME_SLOTS_ADDRESS as *mut u8)?;
         // SAFETY: mapped for good before it was said so.
         let slots = unsafe { Slots::at(base) };
-        if !slots.is_alive() {
-            leave_slots();
+        if slots.is_alive() {
+            return Some(slots);
         }
-        Some(slots)
+        leave_slots();
+        None
     }
 }
 

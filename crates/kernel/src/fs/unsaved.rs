@@ -88,14 +88,16 @@ fn change(kernel: &Kernel, number: u32, new: impl Fn(u64) -> u64) -> u64 {
     }
 }
 
-fn note(kernel: &Kernel, inode: Inode, bits: u64) {
+/// The identity of an inode, if it is one of a volume.
+#[inline(always)]
+fn kept(kernel: &Kernel, inode: Inode) -> Option<u64> {
     let ident = kernel.session.region.map.object(INODE, inode.number).word(ino::IDENT);
-    let ident = kernel.session.region.load(ident);
-    if is_kept(ident) {
+    Some(kernel.session.region.load(ident)).filter(|&ident| is_kept(ident))
+}
+
+fn note(kernel: &Kernel, inode: Inode, bits: u64) {
+    if kept(kernel, inode).is_some() {
         change(kernel, inode.number, |word| word | bits);
-        if bits == EXTENDED {
-            touch(kernel, ident, inode.number);
-        }
     }
 }
 
@@ -110,9 +112,7 @@ fn touch(kernel: &Kernel, ident: u64, number: u32) {
 /// Attributes of an inode have changed.
 #[inline(always)]
 pub(crate) fn note_attributes(kernel: &Kernel, inode: Inode) {
-    let ident = kernel.session.region.map.object(INODE, inode.number).word(ino::IDENT);
-    let ident = kernel.session.region.load(ident);
-    if is_kept(ident) {
+    if let Some(ident) = kept(kernel, inode) {
         touch(kernel, ident, inode.number);
     }
 }
@@ -140,6 +140,7 @@ pub fn note_mapped(kernel: &Kernel, inode: Inode) {
 /// Notes that extended attributes change.
 pub fn note_extended(kernel: &Kernel, inode: Inode) {
     note(kernel, inode, EXTENDED);
+    note_attributes(kernel, inode);
 }
 
 /// Of a new inode nothing is noted.

@@ -23,6 +23,15 @@ pub fn bytes_of(seed: u64, count: usize) -> Vec<u8> {
     (0..count as u64).map(|n| (seed * 31 + n * 7 + n / 256) as u8).collect()
 }
 
+/// Ends a child of ours.
+pub fn kill(child: i32) {
+    // SAFETY: our own child.
+    unsafe {
+        assert_eq!(libc::kill(child, libc::SIGKILL), 0);
+        assert_eq!(libc::waitpid(child, std::ptr::null_mut(), 0), child);
+    }
+}
+
 pub fn posted(sequence: u32) -> Header {
     Header { sequence, ..Header::new(Kind::Return, Role::Posted) }
 }

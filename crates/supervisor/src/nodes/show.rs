@@ -22,7 +22,7 @@ use husk_proto::{Overview as _, Shortcuts as _};
 const SPAN: Duration = Duration::from_millis(250);
 
 /// One node, as listed.
-#[derive(Serialize, Debug, Clone)]
+#[derive(Serialize, Debug, Clone, Default)]
 pub struct Row {
     /// Its number; 0 is the home of all names.
     pub node: u16,
@@ -108,22 +108,9 @@ fn found(image: &str) -> Result<Vec<Row>, Failure> {
     here.dedup();
     let (kernels, memory_bytes) = (visit.layout.kernels, visit.layout.memory_bytes);
     let image = if run == 0 { image.to_owned() } else { run.to_string() };
-    let (load, requests, requests_per_s) = (Some(0.0), 0, 0.0);
-    rows.insert(
-        0,
-        Row {
-            node: 0,
-            image,
-            up: true,
-            kernels,
-            memory_bytes,
-            processes: here,
-            load,
-            requests,
-            requests_per_s,
-            host: None,
-        },
-    );
+    let (processes, load) = (here, Some(0.0));
+    let home = Row { image, up: true, kernels, memory_bytes, processes, load, ..Row::default() };
+    rows.insert(0, home);
     Ok(rows)
 }
 
@@ -148,19 +135,8 @@ fn other(node: u16, image: String) -> Row {
     let up = status.is_some();
     let (kernels, memory_bytes, requests) =
         status.map_or((0, 0, 0), |status| (status.kernels, status.memory_bytes, status.requests));
-    let (load, requests_per_s) = (up.then_some(0.0), 0.0);
-    Row {
-        node,
-        image,
-        up,
-        kernels,
-        memory_bytes,
-        processes,
-        load,
-        requests,
-        requests_per_s,
-        host: None,
-    }
+    let load = up.then_some(0.0);
+    Row { node, image, up, kernels, memory_bytes, processes, load, requests, ..Row::default() }
 }
 
 /// What went on with the other hosts of an image; `None`: that one is not heard of.
@@ -184,18 +160,7 @@ fn host(node: u16, account: Option<Account>, name: Option<&String>) -> Row {
     let running = account.iter().flat_map(|account| &account.running);
     let processes = running.map(|running| running.pid).collect();
     let requests = account.as_ref().map_or(0, |account| account.round_trips);
-    Row {
-        node,
-        image,
-        up,
-        kernels: 0,
-        memory_bytes: 0,
-        processes,
-        load: None,
-        requests,
-        requests_per_s: 0.0,
-        host: account,
-    }
+    Row { node, image, up, processes, requests, host: account, ..Row::default() }
 }
 
 /// The list for people.

@@ -37,9 +37,6 @@ use crate::write_back::rescue::{Entry, Kind, numbers};
 const COPY_BYTES: usize = 256 << 10;
 /// What work in a directory takes.
 const OWNER_ALL: u32 = 0o700;
-/// Bits of a mode.
-const GROUP: u32 = 0o070;
-const OTHERS: u32 = 0o007;
 /// Names that are tried for what is kept beside another.
 const BESIDES_MAX: u32 = 20;
 
@@ -205,8 +202,7 @@ impl Spot {
         let wanted = self.wanted(entry);
         let mode = match &wanted {
             Some(_) => entry.mode,
-            // Rights of the group may be the most that a list gave others.
-            None => entry.mode & (!GROUP | (entry.mode & OTHERS) << 3),
+            None => extended::without_list(entry.mode),
         };
         // Nobody else has anything of it before it has its list.
         held.set_plain(owner, mode & OWNER_ALL, entry.modified_ns)?;

@@ -50,9 +50,6 @@ const NARROWED: &str = "its group may do no more than others, as the host's obje
     an access control list is gone or replaced (so with all such objects)";
 /// What is said of a directory in which a temporary name would stay.
 const APPEND_ONLY: &str = "its directory is append-only: chattr -a it, and try again";
-/// Bits of a mode.
-const GROUP: u32 = 0o070;
-const OTHERS: u32 = 0o007;
 
 /// An object under its temporary name.
 #[derive(Debug)]
@@ -635,11 +632,10 @@ impl<'a, S: Source> Maker<'a, S> {
         Ok(None)
     }
 
-    /// Where a list is not known, rights of the group may be those that the list gives others at
-    /// most, and are not the group's.
+    /// Where a list is not known.
     fn narrow(&mut self, attributes: &mut Attributes, shown: &Path) {
         let mode = attributes.step.mode;
-        let narrowed = mode & (!GROUP | (mode & OTHERS) << 3);
+        let narrowed = extended::without_list(mode);
         if narrowed == mode || attributes.step.kind == Kind::Symlink {
             return;
         }

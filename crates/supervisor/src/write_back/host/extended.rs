@@ -35,6 +35,9 @@ const TYPED_BYTES_MAX: usize = 256;
 /// What an owner needs to read attributes of users, and to set them.
 const READ: u32 = 0o400;
 const READ_WRITE: u32 = 0o600;
+/// Bits of a mode.
+const GROUP: u32 = 0o070;
+const OTHERS: u32 = 0o007;
 
 /// Names and values.
 pub type Extended = Vec<(CString, Vec<u8>)>;
@@ -218,6 +221,12 @@ pub fn set_even_closed(held: &Held, wanted: &Extended) -> io::Result<()> {
         Err(problem) if is_denied(&problem) => held.opened_for(READ_WRITE, || set(held, wanted))?,
         other => other,
     }
+}
+
+/// The mode where an access control list is not known: rights of the group may be those that the
+/// list gives others at most, and are not the group's.
+pub fn without_list(mode: u32) -> u32 {
+    mode & (!GROUP | (mode & OTHERS) << 3)
 }
 
 /// What is there, also where its owner may not read it.
