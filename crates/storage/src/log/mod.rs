@@ -43,7 +43,7 @@ use frame::{Head, Kind, RECORD_HEAD_BYTES};
 use replay::Replayed;
 pub use replay::{Damage, Found, check};
 use root::{Map, Mark, Root, Snapshot};
-pub use snapshot::SnapshotWriter;
+pub use snapshot::{Draft, SnapshotWriter};
 
 /// Longest record.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
@@ -122,8 +122,8 @@ pub struct Log<D> {
     changed: Condvar,
     /// Where frames are put together, by whoever commits.
     frame: Mutex<Aligned>,
-    /// One checkpoint at a time.
-    checkpoint: Mutex<()>,
+    /// One checkpoint at a time; how many drafts there were.
+    checkpoint: Mutex<u64>,
 }
 
 #[derive(Debug)]
@@ -158,6 +158,20 @@ impl State {
     /// The last record that was appended.
     fn last(&self) -> Lsn {
         Lsn(self.next.0 + self.pending_records - 1)
+    }
+
+    /// Behind the last block that is taken, also by the group that gathers.
+    fn end(&self) -> u64 {
+        self.head + if self.pending.is_empty() { 0 } else { frame::blocks(self.pending.len()) }
+    }
+
+    /// Where a replay begins that needs record `needed`: at the last frame that begins at or before
+    /// it.
+    fn start_for(&self, needed: Lsn) -> Mark {
+        // None is needed where the last one ends right before it.
+        let covered = self.next <= needed && !self.is_committing;
+        let begins = self.frames.iter().rev().find(|mark| mark.lsn <= needed).copied();
+        begins.filter(|_| !covered).unwrap_or(self.mark())
     }
 }
 
@@ -208,7 +222,7 @@ impl<D: Disk> Log<D> {
             root: replayed.root,
             counts: Counts::default(),
         };
-        let (changed, checkpoint) = (Condvar::new(), Mutex::new(()));
+        let (changed, checkpoint) = (Condvar::new(), Mutex::new(0));
         let (state, frame) = (Mutex::new(state), Mutex::new(Aligned::zeroed(BLOCK_BYTES)));
         let log = Self { disk, map, uuid, epoch, state, changed, frame, checkpoint };
         Ok((log, replayed.notes))
@@ -333,7 +347,45 @@ impl<D: Disk> Log<D> {
         lsn: Lsn,
         write: impl FnOnce(&mut SnapshotWriter<'_, D>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let _one = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drafts = self.drafts();
+        let mut draft = self.draft(lsn, &mut drafts)?;
+        let mut writer = SnapshotWriter::new(self, &mut draft);
+        write(&mut writer).map_err(|refusal| self.stopped_by(refusal))?;
+        self.finish_draft(draft)
+    }
+
+    /// The same in steps, between which the caller does other things: all records up to `lsn` are
+    /// durable on return. Any later checkpoint takes the draft's place.
+    pub fn begin_draft(&self, lsn: Lsn) -> Result<Draft, Refusal> {
+        self.draft(lsn, &mut self.drafts())
+    }
+
+    /// Writes more of a draft.
+    pub fn write_draft(&self, draft: &mut Draft, bytes: &[u8]) -> Result<(), Refusal> {
+        self.is_latest(draft, &self.drafts())?;
+        let written = SnapshotWriter::new(self, draft).write(bytes);
+        written.map_err(|refusal| self.stopped_by(refusal))
+    }
+
+    /// A snapshot counts from now on that may show more than the records up to its own: all that it
+    /// shows is durable in the log, so that a replay of what is behind its record ends as the
+    /// records do.
+    pub fn end_draft(&self, draft: Draft) -> Result<(), Refusal> {
+        let drafts = self.drafts();
+        self.is_latest(&draft, &drafts)?;
+        self.wait(self.appended())?;
+        self.finish_draft(draft)
+    }
+
+    fn drafts(&self) -> MutexGuard<'_, u64> {
+        self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_latest(&self, draft: &Draft, drafts: &MutexGuard<'_, u64>) -> Result<(), Refusal> {
+        if draft.number() == **drafts { Ok(()) } else { Err(Refusal::Full) }
+    }
+
+    fn draft(&self, lsn: Lsn, drafts: &mut MutexGuard<'_, u64>) -> Result<Draft, Refusal> {
         if self.is_stopped() {
             return Err(Refusal::Stopped);
         }
@@ -341,23 +393,30 @@ impl<D: Disk> Log<D> {
         self.wait(lsn)?;
         let before = self.state().root.snapshot;
         assert!(before.lsn <= lsn, "what is behind it may be gone");
-        let slot = 1 - before.slot;
-        let mut writer = SnapshotWriter::new(self, slot, lsn);
-        let written = write(&mut writer).and_then(|()| writer.finish());
-        let snapshot = match written {
-            Err(Refusal::Stopped) => return Err(self.stop()),
-            other => other?,
-        };
+        **drafts += 1;
+        Ok(Draft::new(1 - before.slot, lsn, **drafts))
+    }
+
+    /// Invariant 3.
+    fn stopped_by(&self, refusal: Refusal) -> Refusal {
+        if refusal == Refusal::Stopped { self.stop() } else { refusal }
+    }
+
+    fn finish_draft(&self, mut draft: Draft) -> Result<(), Refusal> {
+        let needed = Lsn(draft.lsn().0 + 1);
+        let written = SnapshotWriter::new(self, &mut draft).finish();
+        let snapshot = written.map_err(|refusal| self.stopped_by(refusal))?;
         self.put_root(|state| {
-            // The last frame that begins at or before the first record that is to be replayed.
-            let needed = Lsn(lsn.0 + 1);
-            let begins = state.frames.iter().rev().find(|mark| mark.lsn <= needed).copied();
-            // None is needed where the last one ends right before it.
-            let covered = state.next <= needed && !state.is_committing;
-            state.root.start = if covered { state.mark() } else { begins.unwrap_or(state.mark()) };
+            state.root.start = state.start_for(needed);
             state.root.snapshot = snapshot;
             state.counts.checkpoints += 1;
         })
+    }
+
+    /// How many bytes of the ring a replay needs from the record behind `lsn` on.
+    pub fn bytes_behind(&self, lsn: Lsn) -> u64 {
+        let state = self.state();
+        (state.end() - state.start_for(Lsn(lsn.0 + 1)).position) * BLOCK
     }
 
     /// Ends the use of the log, see `finish`; its area is free then.
@@ -436,8 +495,7 @@ impl<D: Disk> Log<D> {
     /// How many bytes of the ring would be replayed now, and how many there are.
     pub fn used_bytes(&self) -> (u64, u64) {
         let state = self.state();
-        let pending = if state.pending.is_empty() { 0 } else { frame::blocks(state.pending.len()) };
-        let used = state.head + pending - state.root.start.position;
+        let used = state.end() - state.root.start.position;
         (used * BLOCK, self.map.ring_blocks * BLOCK)
     }
 

@@ -4,6 +4,7 @@
 //!   program: fsync ─► slot, bell ─► thread of the volume: look, write the log ─► answer
 //!   policy `async`: answer ─► later, at most so many ms: write the log (`owed`)
 //!   every 5 s ─► a part of what nobody has synced
+//!   half of the log is full ─► the whole tree as a snapshot, in slices between syncs (`fuzzy`)
 //!   a larger size ─► the next area, beside, then instead of the old one (`resize`)
 //!   end of the image ─► everything that is not in the log
 //!   the supervisor of an image with a name dies ─► the next one acquires the volume, and writes
@@ -24,6 +25,7 @@
 #[cfg(test)]
 mod crashes;
 mod facts;
+mod fuzzy;
 mod look;
 mod open;
 mod owed;
@@ -60,6 +62,8 @@ use save::Saver;
 const REST_EVERY: Duration = Duration::from_secs(5);
 /// It takes less than this part of the time.
 const REST_PART: u32 = 20;
+/// What is written of a checkpoint before it is asked again who waits for a sync.
+const SLICE_BYTES: u64 = 256 << 10;
 /// How long the thread of a volume runs at a time where others want the core: it sleeps most of the
 /// time, and whoever syncs waits until it has a core. Linux allows no less.
 const SLICE_NS: u64 = 100_000;
@@ -200,6 +204,10 @@ fn serve(mut saver: Saver, name: &str, stop: &AtomicBool) -> Saver {
         if stop.load(Ordering::Acquire) {
             return saver;
         }
+        if saver.go_on(&mut direct, SLICE_BYTES) {
+            continue;
+        }
+        look_at(&mut direct, &saver, name);
         let look_ns = LOOK.as_nanos() as u64;
         let due_ns = saver.due_in_ns(now_ns()).unwrap_or(look_ns);
         if direct.volume_await_wishes(tree, bell, due_ns.min(look_ns)) && due_ns >= look_ns {
@@ -217,7 +225,6 @@ fn save_rest(direct: &mut Direct, saver: &mut Saver, name: &str) -> Instant {
         Ok(false) => Duration::ZERO,
         Ok(true) | Err(_) => REST_EVERY,
     };
-    saver.save_room(direct);
     look_at(direct, saver, name);
     Instant::now() + least.max(begun.elapsed() * REST_PART)
 }
@@ -252,7 +259,7 @@ fn answer(
     direct.volume_count(tree, VolumeCounter::Wishes, wishes.len() as u64);
     direct.volume_count_group(tree, begun.elapsed().as_nanos() as u64);
     direct.volume_grant(tree, &wishes, result);
-    saver.save_room(direct);
+    saver.go_on(direct, SLICE_BYTES);
     look_at(direct, saver, name);
     true
 }

@@ -18,7 +18,8 @@
 //!    a file by a rename and syncs nothing has the old one or the new one. ext4 does so, too.
 //! 5. Where a log takes the place of another one, both hold all that was acknowledged until it is
 //!    durable which of them counts.
-//! 6. A snapshot has the bytes of every object that its names lead to: names are looked at last.
+//! 6. A snapshot that is written at once has the bytes of every object that its names lead to:
+//!    names are looked at last. One that is written beside syncs: `fuzzy`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -33,6 +34,7 @@ use husk_storage::tree::change::DATA_BYTES_MAX;
 use husk_storage::tree::{Attributes, Change, Id, Kind, Writer, framed};
 
 use super::facts::{attributes, differ, extended, id_of, inode_of};
+use super::fuzzy::Fuzzy;
 use super::look::{Names, Seen, Wanted};
 use super::owed::Owed;
 
@@ -43,25 +45,25 @@ const PAGE_BYTES: usize = 4096;
 /// Bytes that nobody has synced, about, that one turn writes: whoever syncs waits for it.
 const REST_BYTES_MAX: u64 = 16 << 20;
 /// What a snapshot may take beside what its parts took in the log.
-const MARGIN_BYTES: u64 = 64 << 10;
+pub(super) const MARGIN_BYTES: u64 = 64 << 10;
 /// A log that has used this part of its ring is due for a checkpoint.
-const DUE_PART: u64 = 2;
+pub(super) const DUE_PART: u64 = 2;
 
 /// The tree, as its log knows it.
 #[derive(Debug)]
-struct View {
+pub(super) struct View {
     tree: u32,
-    root: Inode,
-    dirs: HashMap<Id, Names>,
+    pub(super) root: Inode,
+    pub(super) dirs: HashMap<Id, Names>,
     /// Attributes of all objects that have been in the log.
-    objects: HashMap<Id, Attributes>,
+    pub(super) objects: HashMap<Id, Attributes>,
     /// Changes of names that are in the log; `None`: it is not known which.
     begun: Option<u64>,
 }
 
 /// What is to be made durable.
 #[derive(Clone, Copy)]
-enum Asked<'a> {
+pub(super) enum Asked<'a> {
     /// These; `None`: everything.
     Wishes(&'a [Option<Inode>]),
     /// What nobody has asked for, as much as one turn writes.
@@ -71,11 +73,13 @@ enum Asked<'a> {
 /// A volume that is being written.
 #[derive(Debug)]
 pub struct Saver<D: Disk = Area> {
-    view: View,
-    log: Log<D>,
+    pub(super) view: View,
+    pub(super) log: Log<D>,
     /// Not all that is known is in the log.
-    is_behind: bool,
-    checkpoints: u64,
+    pub(super) is_behind: bool,
+    /// A checkpoint that is being written beside syncs.
+    pub(super) fuzzy: Option<Fuzzy>,
+    pub(super) checkpoints: u64,
     /// What was done by the logs before this one.
     before: Counts,
     /// What is acknowledged and not durable yet.
@@ -100,7 +104,8 @@ impl<D: Disk> Saver<D> {
         let (dirs, objects) = (HashMap::new(), HashMap::new());
         let view = View { tree, root, dirs, objects, begun: None };
         let (before, owed) = (Counts::default(), Owed::default());
-        let mut saver = Self { view, log, is_behind: true, checkpoints: 0, before, owed };
+        let (is_behind, fuzzy) = (true, None);
+        let mut saver = Self { view, log, is_behind, fuzzy, checkpoints: 0, before, owed };
         saver.checkpoint(direct)?;
         Ok(saver)
     }
@@ -201,14 +206,6 @@ impl<D: Disk> Saver<D> {
         result
     }
 
-    /// A checkpoint where one is due: nobody waits for it.
-    pub fn save_room(&mut self, direct: &mut Direct) {
-        let (used, room) = self.log.used_bytes();
-        if used > room / DUE_PART && !self.is_behind && self.checkpoint(direct).is_err() {
-            self.is_behind = true;
-        }
-    }
-
     /// What the log is on.
     pub fn disk(&self) -> &D {
         self.log.disk()
@@ -223,7 +220,7 @@ impl<D: Disk> Saver<D> {
         place: &impl Place,
     ) -> Result<(), Errno> {
         // Invariant 2: what is taken of the marks is not in the old log.
-        self.is_behind = true;
+        (self.is_behind, self.fuzzy) = (true, None);
         if planted(Mutant::PlaceTakenFirst) {
             place.take().map_err(|_| Errno::EIO)?;
         }
@@ -271,7 +268,7 @@ impl<D: Disk> Saver<D> {
     }
 
     /// Whether nothing of what was asked for is left.
-    fn write(
+    pub(super) fn write(
         &mut self,
         direct: &mut Direct,
         asked: Asked<'_>,
@@ -298,7 +295,7 @@ impl<D: Disk> Saver<D> {
         for id in files {
             self.push_object(direct, id, &mut writer)?;
         }
-        writer.finish().iter().try_for_each(|batch| append(&self.log, batch))?;
+        self.append_all(writer)?;
         if planted(Mutant::AnsweredFirst) {
             return Ok(is_all);
         }
@@ -309,28 +306,42 @@ impl<D: Disk> Saver<D> {
         Ok(is_all)
     }
 
-    fn push_object(
+    pub(super) fn append_all(&self, writer: Writer) -> Result<(), Refusal> {
+        writer.finish().iter().try_for_each(|batch| append(&self.log, batch))
+    }
+
+    pub(super) fn push_object(
         &mut self,
         direct: &mut Direct,
         id: Id,
         writer: &mut Writer,
     ) -> Result<(), Refusal> {
-        let log = &self.log;
+        let (log, fuzzy) = (&self.log, &mut self.fuzzy);
         self.view.push_object(direct, id, &mut |change| {
+            if let Some(fuzzy) = fuzzy {
+                fuzzy.note(change);
+            }
             writer.push(change);
             writer.seal();
             writer.take_full().iter().try_for_each(|batch| append(log, batch))
         })
     }
 
-    fn checkpoint(&mut self, direct: &mut Direct) -> Result<(), Refusal> {
+    /// Writes the whole tree at once.
+    pub(super) fn checkpoint(&mut self, direct: &mut Direct) -> Result<(), Refusal> {
+        self.fuzzy = None;
         let (view, log) = (&mut self.view, &self.log);
         log.checkpoint(log.appended(), |writer| view.snapshot(direct, writer))?;
-        self.owed.pay();
         self.is_behind = false;
+        self.count_checkpoint(direct);
+        Ok(())
+    }
+
+    /// All that was appended is durable.
+    pub(super) fn count_checkpoint(&mut self, direct: &mut Direct) {
+        self.owed.pay();
         self.checkpoints += 1;
         self.tell(direct);
-        Ok(())
     }
 }
 
@@ -350,7 +361,7 @@ fn unseen(_: Errno) -> Refusal {
 
 /// What was asked of an object; `None`: it is gone, and no name leads there any more, or it is of a
 /// kind that is not kept. Any other error is one: without an answer nothing counts as durable.
-fn found<T>(asked: Result<T, Errno>) -> Result<Option<T>, Refusal> {
+pub(super) fn found<T>(asked: Result<T, Errno>) -> Result<Option<T>, Refusal> {
     match asked {
         Ok(answer) => Ok(Some(answer)),
         Err(Errno::ESTALE | Errno::EINVAL) => Ok(None),
@@ -579,7 +590,7 @@ fn put(batches: Vec<Vec<u8>>, to: &mut SnapshotWriter<'_, impl Disk>) -> Result<
 
 /// Writes bytes of a file that is `size` long; holes and pages of zeros only where there may be
 /// other bytes. What takes time is what a file holds, not how long it is.
-fn push_bytes(
+pub(super) fn push_bytes(
     direct: &mut Direct,
     (id, size): (Id, u64),
     (from, to): (u64, u64),
@@ -619,7 +630,12 @@ fn push_bytes(
 
 /// Where the first bytes between `at` and `end` begin that are in no hole, and where the next hole
 /// does.
-fn data_behind(direct: &mut Direct, id: Id, at: u64, end: u64) -> Result<(u64, u64), Refusal> {
+pub(super) fn data_behind(
+    direct: &mut Direct,
+    id: Id,
+    at: u64,
+    end: u64,
+) -> Result<(u64, u64), Refusal> {
     let mut next = |from: u64, data| match direct.seek_data(inode_of(id), from, data) {
         Err(Errno::ENXIO) => Ok(end),
         other => Ok(found(other)?.map_or(end, |at| at.min(end))),
@@ -654,12 +670,18 @@ pub enum Mutant {
     NeverPaid,
     /// It is taken from the image when it is due, not when it is acknowledged.
     TakenLate,
+    /// A checkpoint beside syncs takes the notes of what it reads.
+    NotesTaken,
+    /// It counts before the names of what was gone are taken from the log.
+    GoneStillNamed,
+    /// It does not log again what was cut off.
+    CutNotLogged,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 7] = [
+    pub const ALL: [Mutant; 10] = [
         Self::NamesNotWritten,
         Self::BytesNotWritten,
         Self::AnsweredFirst,
@@ -667,6 +689,9 @@ impl Mutant {
         Self::PlaceTakenFirst,
         Self::NeverPaid,
         Self::TakenLate,
+        Self::NotesTaken,
+        Self::GoneStillNamed,
+        Self::CutNotLogged,
     ];
 }
 
@@ -677,7 +702,7 @@ thread_local! {
 }
 
 /// Whether a test has planted this bug in this thread.
-fn planted(mutant: Mutant) -> bool {
+pub(super) fn planted(mutant: Mutant) -> bool {
     #[cfg(test)]
     return PLANTED.get() == Some(mutant);
     #[cfg(not(test))]
