@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. An area has one user at a time, who holds its lock until the last descriptor of the area is
 //!    closed. Each user has an epoch, higher than all before.
-//! 2. An area that is damaged, foreign, cut off or of a newer version is reported with its place.
+//! 2. An area that is damaged, foreign, cut off or of another version is reported with its place.
 //!    Reading never changes it.
 //! 3. A kill at any instruction leaves the old state, or one that is reported as half made.
 //! 4. A failed write or flush is never retried.

@@ -73,8 +73,8 @@ pub enum Fault {
     Empty,
     /// Something else is there.
     Foreign,
-    /// It is of a version that this one does not understand.
-    Newer(u32),
+    /// It is of a version that this one does not understand, a newer or an older one.
+    Version(u32),
     /// It is not what was written.
     Damaged,
     /// It could not be read.
@@ -83,6 +83,14 @@ pub enum Fault {
 
 /// Both copies as they are.
 pub type Copies = [Result<Header, Fault>; 2];
+
+/// What to do about a form of this `version`, where this husk has `own`.
+pub(crate) fn husk_for(version: u32, own: u32) -> &'static str {
+    match version > own {
+        true => "use a newer husk",
+        false => "copy what it holds to a new volume with an older husk",
+    }
+}
 
 /// Checksum of bytes on a disk (CRC-64/NVME).
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
@@ -143,7 +151,7 @@ fn decode(block: &[u8], at: u64) -> Result<Header, Fault> {
         return Err(Fault::Damaged);
     }
     if layout.version.get() != VERSION {
-        return Err(Fault::Newer(layout.version.get()));
+        return Err(Fault::Version(layout.version.get()));
     }
     let name = layout.name.get(..layout.name_bytes.get() as usize);
     let name = name.and_then(|name| str::from_utf8(name).ok()).ok_or(Fault::Damaged)?;
@@ -160,11 +168,11 @@ fn decode(block: &[u8], at: u64) -> Result<Header, Fault> {
     })
 }
 
-/// A header as a newer version would write it.
+/// A header as another version would write it.
 #[cfg(test)]
-pub(crate) fn of_newer_version(header: &Header, at: u64) -> Aligned {
+pub(crate) fn of_version(version: u32, header: &Header, at: u64) -> Aligned {
     let mut block = encode(header, at);
-    block[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+    block[8..12].copy_from_slice(&version.to_le_bytes());
     let sum = checksum(&block[..CHECKED_BYTES]);
     block[CHECKED_BYTES..].copy_from_slice(&sum.to_le_bytes());
     block
@@ -230,7 +238,21 @@ mod tests {
     fn a_copy_in_the_others_place_and_one_of_a_newer_version_do_not_count() {
         let disk = Sim::new(4 * BLOCK, 0);
         disk.write_durable(0, &encode(&header(1), BLOCK)).unwrap();
-        disk.write_durable(BLOCK, &of_newer_version(&header(1), BLOCK)).unwrap();
-        assert_eq!(read(&disk), [Err(Fault::Damaged), Err(Fault::Newer(2))]);
+        disk.write_durable(BLOCK, &of_version(2, &header(1), BLOCK)).unwrap();
+        assert_eq!(read(&disk), [Err(Fault::Damaged), Err(Fault::Version(2))]);
+    }
+
+    #[test]
+    fn of_another_version_it_is_said_which_husk_to_use() {
+        for (version, remedy) in [(VERSION + 1, "use a newer husk"), (VERSION - 1, "an older husk")]
+        {
+            let disk = Sim::new(4 * BLOCK, 0);
+            write(&disk, &header(1)).unwrap();
+            disk.write_durable(BLOCK, &of_version(version, &header(1), BLOCK)).unwrap();
+            let unfit = super::super::judge(&read(&disk), header(1).uuid, 4 * BLOCK).unwrap_err();
+            let told = unfit.told(std::path::Path::new("/x"));
+            assert_eq!(told.0, format!("/x has version {version}, this husk knows {VERSION}"));
+            assert!(told.1.contains(remedy), "{told:?}");
+        }
     }
 }

@@ -59,8 +59,8 @@ pub enum Unfit {
     Absent,
     /// What is there is something else.
     Foreign,
-    /// A newer version has made it.
-    Newer(u32),
+    /// A newer version has made it, or an older one whose form this one does not know.
+    Version(u32),
     /// Neither copy of its header is what was written.
     Damaged,
     /// It is shorter than it was made, this long.
@@ -91,9 +91,9 @@ impl Unfit {
                 format!("{shown} is something else (byte 0)"),
                 "bring the volume back, or forget it with `husk volume rm --forget`",
             ),
-            Self::Newer(version) => (
+            Self::Version(version) => (
                 format!("{shown} has version {version}, this husk knows {}", header::VERSION),
-                "use a newer husk",
+                header::husk_for(*version, header::VERSION),
             ),
             Self::Damaged => {
                 (format!("{shown} is damaged: both copies of its header (bytes 0, 4096)"), restore)
@@ -111,10 +111,10 @@ impl Unfit {
 pub fn judge(copies: &Copies, uuid: Uuid, length_bytes: u64) -> Result<Header, Unfit> {
     let any = |fault: Fault| copies.iter().any(|copy| copy.as_ref() == Err(&fault));
     let own = copies.iter().flatten().filter(|header| header.uuid == uuid);
-    if let Some(Err(Fault::Newer(version))) =
-        copies.iter().find(|copy| matches!(copy, Err(Fault::Newer(_))))
+    if let Some(Err(Fault::Version(version))) =
+        copies.iter().find(|copy| matches!(copy, Err(Fault::Version(_))))
     {
-        return Err(Unfit::Newer(*version));
+        return Err(Unfit::Version(*version));
     }
     match own.max_by_key(|header| header.epoch) {
         Some(header) if header.size_bytes > length_bytes => Err(Unfit::Truncated(length_bytes)),
@@ -133,7 +133,7 @@ fn faults(copies: &Copies, uuid: Uuid) -> Vec<Finding> {
         Ok(_) => Some("this copy of the header is another volume's"),
         Err(Fault::Empty) => Some("this copy of the header is missing"),
         Err(Fault::Unreadable) => Some("this copy of the header cannot be read"),
-        Err(Fault::Newer(_)) => Some("this copy of the header is of a newer version"),
+        Err(Fault::Version(_)) => Some("this copy of the header is of another version"),
         Err(Fault::Foreign | Fault::Damaged) => Some("this copy of the header is damaged"),
     };
     let found = copies.iter().zip(header::copies_at());

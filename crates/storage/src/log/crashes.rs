@@ -399,20 +399,23 @@ fn whichever_write_or_flush_fails_what_was_acknowledged_is_there() {
 }
 
 #[test]
-fn a_log_of_a_newer_version_is_refused_by_its_number_though_a_copy_of_the_root_is_ours() {
-    let (disk, log) = log();
-    log.close().unwrap();
-    let mut root = Aligned::zeroed(BLOCK_BYTES);
-    disk.read(BEGIN, &mut root).unwrap();
-    root[8..12].copy_from_slice(&2_u32.to_le_bytes());
-    let sum = crate::area::header::checksum(&root[..BLOCK_BYTES - 8]);
-    root[BLOCK_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
-    disk.write_durable(BEGIN, &root).unwrap();
-    let refused = Log::open(disk.clone(), (BEGIN, END), (UUID, 2), |_| ()).unwrap_err();
-    assert!(refused.what.contains("the log has version 2; use a newer husk"), "{refused}");
-    let mut after = Aligned::zeroed(BLOCK_BYTES);
-    disk.read(BEGIN, &mut after).unwrap();
-    assert!(after[..] == root[..]);
+fn a_log_of_another_version_is_refused_by_its_number_though_a_copy_of_the_root_is_ours() {
+    for (version, remedy) in [(2_u32, "use a newer husk"), (0, "with an older husk")] {
+        let (disk, log) = log();
+        log.close().unwrap();
+        let mut root = Aligned::zeroed(BLOCK_BYTES);
+        disk.read(BEGIN, &mut root).unwrap();
+        root[8..12].copy_from_slice(&version.to_le_bytes());
+        let sum = crate::area::header::checksum(&root[..BLOCK_BYTES - 8]);
+        root[BLOCK_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+        disk.write_durable(BEGIN, &root).unwrap();
+        let refused = Log::open(disk.clone(), (BEGIN, END), (UUID, 2), |_| ()).unwrap_err();
+        let told = format!("the log has version {version}; ");
+        assert!(refused.what.contains(&told) && refused.what.contains(remedy), "{refused}");
+        let mut after = Aligned::zeroed(BLOCK_BYTES);
+        disk.read(BEGIN, &mut after).unwrap();
+        assert!(after[..] == root[..]);
+    }
 }
 
 #[test]

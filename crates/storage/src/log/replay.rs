@@ -17,7 +17,7 @@ use super::frame::{self, Frame, Head, Kind};
 use super::root::{self, Fault, Map, Mark, Root};
 use super::{Lsn, Mutant, planted};
 use crate::Uuid;
-use crate::area::Finding;
+use crate::area::{Finding, header};
 use crate::disk::{Aligned, BLOCK, BLOCK_BYTES, Disk};
 
 /// How much is read at once; a frame of any length at least.
@@ -135,8 +135,9 @@ fn find_root(disk: &impl Disk, map: &Map, uuid: Uuid) -> Result<(Root, Vec<Damag
     let copies = root::read(disk, map, uuid);
     let told = |&(at, ref copy): &(u64, Result<Root, Fault>)| match copy {
         Ok(_) => None,
-        Err(Fault::Newer(version)) => {
-            Some(Damage::new(at, format!("the log has version {version}; use a newer husk")))
+        Err(Fault::Version(version)) => {
+            let remedy = header::husk_for(*version, root::VERSION);
+            Some(Damage::new(at, format!("the log has version {version}; {remedy}")))
         }
         Err(Fault::Damaged) => Some(Damage::new(at, "this copy of the log's root is damaged")),
         Err(Fault::Overwritten) => Some(Damage::new(at, "a frame is where the log's root was")),
@@ -146,7 +147,7 @@ fn find_root(disk: &impl Disk, map: &Map, uuid: Uuid) -> Result<(Root, Vec<Damag
     };
     let notes: Vec<Damage> = copies.iter().filter_map(told).collect();
     let is_fatal =
-        |copy: &Result<Root, Fault>| matches!(copy, Err(Fault::Newer(_) | Fault::Overwritten));
+        |copy: &Result<Root, Fault>| matches!(copy, Err(Fault::Version(_) | Fault::Overwritten));
     if let Some(fatal) = copies.iter().find(|(_, copy)| is_fatal(copy)) {
         return Err(told(fatal).expect("it is no root"));
     }

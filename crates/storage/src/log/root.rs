@@ -18,7 +18,7 @@ use crate::area::header::checksum;
 use crate::disk::{Aligned, BLOCK, BLOCK_BYTES, Disk};
 
 /// The form that is written here.
-const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"HuskRoot";
 const COPIES: u64 = 2;
 const CHECKED_BYTES: usize = BLOCK_BYTES - 8;
@@ -132,8 +132,8 @@ struct Layout {
 /// Why there is no root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It is of a version that this one does not understand.
-    Newer(u32),
+    /// It is of a version that this one does not understand, a newer or an older one.
+    Version(u32),
     /// It is not what was written.
     Damaged,
     /// The disk has put a frame there, and perhaps over more than the root.
@@ -191,7 +191,7 @@ fn decode(block: &[u8], map: &Map, uuid: Uuid) -> Result<Root, Fault> {
         return Err(Fault::Damaged);
     }
     if layout.version.get() != VERSION {
-        return Err(Fault::Newer(layout.version.get()));
+        return Err(Fault::Version(layout.version.get()));
     }
     let same = (layout.ring_blocks.get(), layout.slot_blocks.get())
         == (map.ring_blocks, map.snapshot_blocks);
