@@ -21,6 +21,7 @@
 //! What is lost in silence: the last frame alone, where it rots after it was written and before the
 //! log was closed. It cannot be told from one that a loss of power has torn.
 
+mod ahead;
 mod frame;
 mod replay;
 mod root;

@@ -9,10 +9,14 @@
 //! One frame is written at a time, when all before it are durable. So a whole frame behind one that
 //! is not whole says that this one was durable once: that is damage, and nothing is cut off. So
 //! does one that the disk has put elsewhere, perhaps over the last.
+//!
+//! While this thread looks at what was read, another one reads what comes next (`ahead`).
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::thread::{self, Scope};
 
+use super::ahead::Ahead;
 use super::frame::{self, Frame, Head, Kind};
 use super::root::{self, Fault, Map, Mark, Root};
 use super::{Lsn, Mutant, planted};
@@ -95,9 +99,20 @@ pub(super) fn run(
     found: &mut dyn FnMut(Found<'_>),
 ) -> Result<Replayed, Damage> {
     let (root, notes) = find_root(disk, map, uuid)?;
-    replay_snapshot(disk, map, uuid, &root, found)?;
-    let mut ring = Ring::new(disk, map, uuid, root.start.position + map.ring_blocks);
-    let mut end = root.start;
+    thread::scope(|scope| replay_snapshot(scope, disk, (map, uuid), &root, found))?;
+    thread::scope(|scope| {
+        let mut ring = Ring::new(scope, disk, map, uuid, root.start.position + map.ring_blocks);
+        replay_ring(&mut ring, (root, notes), epoch, found)
+    })
+}
+
+fn replay_ring(
+    ring: &mut Ring<'_, '_, impl Disk>,
+    (root, notes): (Root, Vec<Damage>),
+    epoch: u64,
+    found: &mut dyn FnMut(Found<'_>),
+) -> Result<Replayed, Damage> {
+    let (map, mut end) = (ring.map, root.start);
     let (mut frames, mut last_epoch) = (VecDeque::new(), 0);
     while let Some((frame, blocks)) = ring.next(&end)? {
         if frame.head.epoch > epoch {
@@ -157,20 +172,23 @@ fn find_root(disk: &impl Disk, map: &Map, uuid: Uuid) -> Result<(Root, Vec<Damag
     }
 }
 
-fn replay_snapshot(
-    disk: &impl Disk,
-    map: &Map,
-    uuid: Uuid,
+fn replay_snapshot<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    disk: &'env impl Disk,
+    (map, uuid): (&Map, Uuid),
     root: &Root,
     found: &mut dyn FnMut(Found<'_>),
 ) -> Result<(), Damage> {
     let snapshot = root.snapshot;
+    let end_bytes = map.snapshot_at(snapshot.slot) + snapshot.blocks * BLOCK;
+    let mut ahead = Ahead::new(scope, disk, end_bytes);
     let mut window = Aligned::zeroed((WINDOW_BLOCKS.min(snapshot.blocks) * BLOCK) as usize);
     let (mut position, mut previous) = (0, 0);
     while position < snapshot.blocks {
         let at = map.snapshot_at(snapshot.slot) + position * BLOCK;
         let damaged = |what: &str| Damage::new(at, format!("the snapshot {what}"));
-        let read = |into: &mut [u8]| disk.read(at, into).map_err(|_| damaged("cannot be read"));
+        let mut read =
+            |into: &mut [u8]| ahead.read(at, into).map_err(|_| damaged("cannot be read"));
         read(&mut window[..BLOCK_BYTES])?;
         let (_, blocks) = frame::claim(&window, uuid)
             .filter(|&(claimed, n)| claimed == position && position + n <= snapshot.blocks)
@@ -194,9 +212,10 @@ fn replay_snapshot(
 }
 
 /// The ring from a start on, read ahead.
-struct Ring<'a, D> {
-    disk: &'a D,
-    map: &'a Map,
+struct Ring<'scope, 'env, D> {
+    disk: &'env D,
+    ahead: Ahead<'scope, 'env, D>,
+    map: &'env Map,
     uuid: Uuid,
     /// Behind the last block that may hold a frame.
     limit: u64,
@@ -205,11 +224,18 @@ struct Ring<'a, D> {
     held: u64,
 }
 
-impl<'a, D: Disk> Ring<'a, D> {
-    fn new(disk: &'a D, map: &'a Map, uuid: Uuid, limit: u64) -> Self {
+impl<'scope, 'env, D: Disk> Ring<'scope, 'env, D> {
+    fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        disk: &'env D,
+        map: &'env Map,
+        uuid: Uuid,
+        limit: u64,
+    ) -> Self {
+        let ahead = Ahead::new(scope, disk, map.ring_at + map.ring_blocks * BLOCK);
         let blocks = WINDOW_BLOCKS.min(map.ring_blocks);
         let window = Aligned::zeroed((blocks * BLOCK) as usize);
-        Self { disk, map, uuid, limit, window, from: 0, held: 0 }
+        Self { disk, ahead, map, uuid, limit, window, from: 0, held: 0 }
     }
 
     /// The whole frame that belongs at `mark`, and how many blocks it has.
@@ -315,7 +341,8 @@ impl<'a, D: Disk> Ring<'a, D> {
         self.window.copy_within(first..first + kept_bytes, 0);
         (self.from, self.held) = (position, kept);
         let rest = &mut self.window[kept_bytes..bytes];
-        read(self.disk, self.map, position + kept, rest)?;
+        let read = &mut |at, into: &mut [u8]| self.ahead.read(at, into);
+        read_over(self.map, position + kept, rest, read)?;
         self.held = count;
         Ok(())
     }
@@ -332,8 +359,17 @@ pub(super) fn read(
     position: u64,
     into: &mut [u8],
 ) -> std::io::Result<()> {
+    read_over(map, position, into, &mut |at, into| disk.read(at, into))
+}
+
+fn read_over(
+    map: &Map,
+    position: u64,
+    into: &mut [u8],
+    read: &mut dyn FnMut(u64, &mut [u8]) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let (at, left) = map.in_ring(position);
     let (before, after) = into.split_at_mut(into.len().min(left as usize * BLOCK_BYTES));
-    disk.read(at, before)?;
-    if after.is_empty() { Ok(()) } else { disk.read(map.ring_at, after) }
+    read(at, before)?;
+    if after.is_empty() { Ok(()) } else { read(map.ring_at, after) }
 }
