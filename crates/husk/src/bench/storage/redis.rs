@@ -4,7 +4,9 @@
 //!   parent --orders--> worker on a tmpfs                        --rates, latencies--> parent
 //!      |-------------> worker on the file system of /var/tmp    ---------------'|
 //!      '-------------> worker in an image, in a volume there    ----------------'
-//!                        '-- husk trace: the calls of one request, and what is between them
+//!      '-------------> worker in an image, on the file system of /var/tmp
+//!                        '-- husk trace: the calls of one request, and what is between them; of
+//!                            the one in the volume, too
 //! ```
 //!
 //! Server and client are on one side, and the sides take turns. A ratio is the median of the
@@ -71,23 +73,28 @@ struct Row {
 #[derive(Serialize, Debug)]
 struct Span {
     what: &'static str,
-    /// Median of the requests, us.
-    us: f64,
+    /// Medians of the requests, us: in the volume, and on the disk's file system.
+    volume_us: f64,
+    disk_us: f64,
+    /// What Arrakis (OSDI 2014) gives for Linux, us.
+    arrakis_us: Option<f64>,
 }
 
 #[derive(Serialize, Debug)]
 struct Breakdown {
     request: &'static str,
-    /// Requests that were traced whole.
-    requests: usize,
+    /// Requests that were traced whole, in the volume and on the disk's file system.
+    requests: [usize; 2],
     spans: Vec<Span>,
+    /// What Arrakis gives for a whole request, us.
+    arrakis_us: f64,
 }
 
 #[derive(Serialize, Debug)]
 struct Report {
     machine: Machine,
     rows: Vec<Row>,
-    /// In the volume, one client; `always` for SET.
+    /// In an image, one client; `always` for SET.
     breakdowns: Vec<Breakdown>,
 }
 
@@ -107,11 +114,13 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         rows.extend(of_policy(&mut sides, policy, options)?);
     }
     let policy = options.only.as_deref().unwrap_or("always");
-    let volume = &mut sides[2];
-    let breakdowns = [("SET", SET), ("GET", GET)]
-        .into_iter()
-        .map(|(request, calls)| traced(&site, volume, policy, request, calls, options.requests))
-        .collect::<anyhow::Result<_>>()?;
+    let mut on_disk = Worker::start(site.on_disk(PART)?)?;
+    let mut breakdowns = Vec::new();
+    for (request, calls) in [("SET", SET), ("GET", GET)] {
+        let traced = |worker| traced(&site, worker, policy, (request, calls), options.requests);
+        let both = [traced(&mut sides[2])?, traced(&mut on_disk)?];
+        breakdowns.push(breakdown(request, calls, &both));
+    }
     let report = Report { machine: Machine::look(None), rows, breakdowns };
     let text =
         if options.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.table() };
@@ -183,28 +192,34 @@ fn row(policy: &'static str, clients: u64, rounds: &[[Side; 3]]) -> Row {
     Row { policy, clients, tmpfs: side(0), disk: side(1), volume: side(2), volume_over_disk }
 }
 
-/// The calls of one request, in their order, and what is between each and the next.
-type Calls = &'static [(&'static [&'static str], &'static str, &'static str)];
+/// The calls of one request, in their order, and what is between each and the next; of each call,
+/// the part of a request's time that Arrakis gives for it.
+type Calls = &'static [(&'static [&'static str], &'static str, &'static str, Option<f64>)];
+
+/// What a durable write and a read took on Linux there, us.
+const ARRAKIS_US: [(&str, f64); 2] = [("SET", 163.0), ("GET", 8.7)];
 
 const SET: Calls = &[
     (
         &["epoll_wait", "epoll_pwait"],
         "epoll_wait, with the client's time",
         "between epoll and recv",
+        None,
     ),
-    (&["read", "recvfrom"], "recv", "parse, look up, change, marshal for the log"),
-    (&["write"], "write to the log", "between log and sync"),
-    (&["fdatasync"], "make it durable (fdatasync)", "prepare the reply"),
-    (&["write", "sendto"], "send", "until the next epoll_wait"),
+    (&["read", "recvfrom"], "recv", "parse, look up, change, marshal for the log", None),
+    (&["write"], "write to the log", "between log and sync", None),
+    (&["fdatasync"], "make it durable (fdatasync)", "prepare the reply", Some(0.84)),
+    (&["write", "sendto"], "send", "until the next epoll_wait", None),
 ];
 const GET: Calls = &[
     (
         &["epoll_wait", "epoll_pwait"],
         "epoll_wait, with the client's time",
         "between epoll and recv",
+        Some(0.27),
     ),
-    (&["read", "recvfrom"], "recv", "parse, look up, prepare the reply"),
-    (&["write", "sendto"], "send", "until the next epoll_wait"),
+    (&["read", "recvfrom"], "recv", "parse, look up, prepare the reply", Some(0.11)),
+    (&["write", "sendto"], "send", "until the next epoll_wait", Some(0.37)),
 ];
 
 /// A line of `husk trace --json`.
@@ -216,15 +231,15 @@ struct Traced {
     duration_ns: Option<u64>,
 }
 
+/// The times of each request that a server of one side was seen to answer.
 fn traced(
     site: &Site,
-    volume: &mut Worker,
+    worker: &mut Worker,
     policy: &str,
-    request: &'static str,
-    calls: Calls,
+    (request, calls): (&'static str, Calls),
     requests: u64,
-) -> anyhow::Result<Breakdown> {
-    let pid = volume.say(&format!("start {policy}"))?;
+) -> anyhow::Result<Vec<Vec<u64>>> {
+    let pid = worker.say(&format!("start {policy}"))?;
     let file = site.directory("idle")?.join(format!("trace-{request}"));
     let mut trace: Command = site.husk();
     // It ends with the process.
@@ -232,8 +247,8 @@ fn traced(
     let mut trace = trace.spawn().context("cannot trace")?;
     std::thread::sleep(BEGINNING);
     let kind = request.to_lowercase();
-    let asked = ask(volume, &kind, 1, requests);
-    volume.say("stop")?;
+    let asked = ask(worker, &kind, 1, requests);
+    worker.say("stop")?;
     let ended = trace.wait().context("cannot trace")?;
     asked?;
     anyhow::ensure!(ended.success(), "husk trace: {ended}");
@@ -241,18 +256,32 @@ fn traced(
     let lines = text.lines().map(serde_json::from_str).collect::<Result<Vec<Traced>, _>>()?;
     let cycles = cycles(&lines, calls);
     anyhow::ensure!(!cycles.is_empty(), "no {request} was traced");
-    let names = calls.iter().flat_map(|(_, during, after)| [during, after]);
-    let spans = names.enumerate().map(|(n, what)| Span {
+    Ok(cycles)
+}
+
+/// The parts of a request, in the volume and on the disk's file system.
+fn breakdown(
+    request: &'static str,
+    calls: Calls,
+    [volume, disk]: &[Vec<Vec<u64>>; 2],
+) -> Breakdown {
+    let arrakis_us = ARRAKIS_US.iter().find(|(name, _)| *name == request).map_or(0.0, |one| one.1);
+    let us =
+        |cycles: &[Vec<u64>], n: usize| median(cycles.iter().map(|cycle| cycle[n] as f64)) / 1000.0;
+    let parts = calls.iter().flat_map(|(_, during, after, part)| [(during, *part), (after, None)]);
+    let spans = parts.enumerate().map(|(n, (what, part))| Span {
         what,
-        us: median(cycles.iter().map(|cycle| cycle[n] as f64)) / 1000.0,
+        volume_us: us(volume, n),
+        disk_us: us(disk, n),
+        arrakis_us: part.map(|part| part * arrakis_us),
     });
-    Ok(Breakdown { request, requests: cycles.len(), spans: spans.collect() })
+    Breakdown { request, requests: [volume.len(), disk.len()], spans: spans.collect(), arrakis_us }
 }
 
 /// How long each call of a request took, and the time behind it, ns; for each whole request.
 fn cycles(lines: &[Traced], calls: Calls) -> Vec<Vec<u64>> {
     let found = lines.windows(calls.len() + 1).filter(|window| {
-        let are = |(line, (names, ..)): (&Traced, &(&'static [&'static str], _, _))| {
+        let are = |(line, (names, ..)): (&Traced, &(&'static [&'static str], _, _, _))| {
             names.contains(&line.call.as_str()) && line.result.is_some_and(|result| result >= 0)
         };
         // One event, and the next request begins behind the last call.
@@ -291,16 +320,29 @@ impl Report {
             let ratio = row.volume_over_disk;
             text += &format!("{:<10} {:>3} {sides} {ratio:>11.2}x\n", row.policy, row.clients);
         }
-        for breakdown in &self.breakdowns {
-            let Breakdown { request, requests, spans } = breakdown;
-            text += &format!("\n{request} in the volume, one client: us, medians of {requests}\n");
-            // The wait for the client is not the server's.
-            let own: f64 = spans.iter().skip(1).map(|span| span.us).sum();
-            for Span { what, us } in spans {
-                text += &format!("  {what:<45} {us:>8.2}\n");
-            }
-            text += &format!("  {:<45} {own:>8.2}\n", "all but epoll_wait");
+        text + &self.breakdowns.iter().map(Breakdown::table).collect::<String>()
+    }
+}
+
+impl Breakdown {
+    fn table(&self) -> String {
+        let [volume, disk] = self.requests;
+        let mut text = format!(
+            "\n{} in an image, one client: us, medians of {volume} and {disk} requests\n",
+            self.request
+        );
+        text += &format!("  {:<45} {:>8} {:>8} {:>15}\n", "", "volume", "disk", "Arrakis's Linux");
+        let mut line = |what: &str, volume_us: f64, disk_us: f64, arrakis_us: Option<f64>| {
+            let arrakis = arrakis_us.map_or("-".to_owned(), |us| format!("{us:.1}"));
+            text += &format!("  {what:<45} {volume_us:>8.2} {disk_us:>8.2} {arrakis:>15}\n");
+        };
+        for Span { what, volume_us, disk_us, arrakis_us } in &self.spans {
+            line(what, *volume_us, *disk_us, *arrakis_us);
         }
+        // The wait for the client is not the server's.
+        let own = |us: fn(&Span) -> f64| self.spans.iter().skip(1).map(us).sum::<f64>();
+        let (volume_us, disk_us) = (own(|span| span.volume_us), own(|span| span.disk_us));
+        line("all but epoll_wait", volume_us, disk_us, Some(self.arrakis_us));
         text
     }
 }

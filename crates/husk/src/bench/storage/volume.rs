@@ -121,6 +121,12 @@ impl Site {
         command
     }
 
+    /// A worker in an image, on the disk's own file system.
+    pub fn on_disk(&self, part: &str) -> anyhow::Result<Command> {
+        let (mount, disk) = (self.directory("mount")?, self.directory("native")?);
+        Ok(self.image(part, "--mount", &mount, &disk))
+    }
+
     /// A worker in an image, in the volume.
     pub fn in_volume(&self, part: &str) -> Command {
         let tree = self.place.join("tree");
