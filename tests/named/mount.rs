@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 use husk_tests::husk::binary;
 use husk_tests::{against_native, process, tools};
-use rustix::process::getuid;
+use rustix::process::{Pid, Signal, getuid, kill_process, test_kill_process};
 
 use crate::{Images, refusal, shown, text, until};
 
@@ -423,6 +423,23 @@ fn of_two_mounts_at_one_directory_one_is_made() {
         assert!(!shown.is_mounted());
         until("its server has ended", || shown.images.row("ci")["processes"] == 0);
     }
+    assert_eq!(shown.images.down("ci"), "");
+}
+
+#[test]
+fn what_minds_a_mount_that_has_ended_leaves_the_next_one_alone() {
+    let Some(shown) = Shown::new("mount-late") else { return };
+    shown.mount();
+    let minder = Pid::from_raw(shown.minder()).expect("a process");
+    kill_process(minder, Signal::STOP).expect("it lives");
+    shown.images.done(&["umount", shown.at()]);
+    // The host gives it the device number that the last one had.
+    shown.mount();
+    kill_process(minder, Signal::CONT).expect("it is stopped");
+    until("the first one's minder has ended", || test_kill_process(minder).is_err());
+    assert!(shown.is_mounted());
+    shown.outside("echo x > file");
+    assert_eq!(shown.inside("cat file"), "x\n");
     assert_eq!(shown.images.down("ci"), "");
 }
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::named::base::lock_mounting;
 use crate::named::commands::up::{Begun, SELF, START_MAX, answer};
 use crate::named::keeper::adopt;
 use crate::named::keeper::part_from_caller;
@@ -27,7 +28,7 @@ use crate::output::failure::Failure;
 use crate::run::request::reason;
 
 use super::point::{Point, Standing, path_of, standing_at};
-use super::{Record, Wish, host, record_file};
+use super::{Record, Wish, host, record_file, serves};
 
 /// Between two looks at the image.
 const IMAGE_LOOK: Duration = Duration::from_secs(1);
@@ -164,11 +165,25 @@ impl Mount {
 
     /// The server has ended: nobody is to find what is left.
     fn end(&self) {
-        let stands = standing_at(&self.standing.directory);
-        if stands.is_some_and(|one| one.device == self.standing.device) {
+        // Who mounts there meanwhile has said so before the lock is free. If it cannot be had, the
+        // host's list alone says what stands.
+        let _alone = lock_mounting();
+        if standing_at(&self.standing.directory).is_some_and(|one| one == self.standing)
+            && !self.is_followed()
+        {
             // If it cannot be ended, whoever uses it is told ENOTCONN.
             let _ = host::detach(&self.standing.directory, true);
         }
         self.place.remove(&self.record);
+    }
+
+    /// Whether the image is shown there again: the host gives a device number away as soon as it
+    /// is free.
+    fn is_followed(&self) -> bool {
+        let (directory, device) = (self.standing.directory.as_os_str(), &self.standing.device);
+        self.place.mounts().iter().any(|other| {
+            let is_there = other.directory == directory && other.device == *device;
+            is_there && other.server != self.server.id() && serves(other.server)
+        })
     }
 }
