@@ -36,6 +36,21 @@ static void fail(const char *what) {
     _exit(1);
 }
 
+/* A call on an open file failed: what the file is says whether it has been freed under its user. */
+static void fail_on(int fd, const char *what) {
+    struct stat facts = {0};
+    char byte;
+    printf("failed: %s: %s", what, strerror(errno));
+    int status = fstat(fd, &facts);
+    printf("; fstat %s: inode %lu, links %lu, %ld bytes", status < 0 ? strerror(errno) : "succeeds",
+           (unsigned long)facts.st_ino, (unsigned long)facts.st_nlink, (long)facts.st_size);
+    usleep(10000);
+    printf("; 10 ms later pread %s", pread(fd, &byte, 1, 0) < 0 ? strerror(errno) : "succeeds");
+    printf(", pwrite %s\n", pwrite(fd, "x", 1, 0) < 0 ? strerror(errno) : "succeeds");
+    fflush(stdout);
+    _exit(1);
+}
+
 /* Names race: these answers are all right. */
 static void expect(const char *what, int result) {
     if (result < 0 && errno != ENOENT && errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR &&
@@ -69,11 +84,11 @@ static void write_file(const char *path, int flags) {
     }
     memset(data, 'a' + dice(26), sizeof data);
     if (write(fd, data, 1 + dice(sizeof data)) < 0)
-        fail("write");
+        fail_on(fd, "write");
     if (dice(4) == 0 && ftruncate(fd, dice(9000)) < 0)
-        fail("ftruncate");
+        fail_on(fd, "ftruncate");
     if (pread(fd, data, sizeof data, dice(3000)) < 0)
-        fail("pread");
+        fail_on(fd, "pread");
     if (close(fd) < 0)
         fail("close");
 }
