@@ -34,7 +34,7 @@ mod volumes;
 #[cfg(feature = "answers")]
 pub use answers::{ANSWERED, Asked, Changes, made};
 pub use counts::{Counts, Seat};
-pub use far::{AT_END, NOW_S, Onlooker};
+pub use far::{AT_END, NOW_S, Onlooker, Stamp};
 #[cfg(feature = "answers")]
 pub use holds::{By, Hold};
 pub use husk_kernel::check::{Finding, check, check_live, makes_sense, scratch_words};

@@ -35,6 +35,7 @@ mod passed;
 mod stand_in;
 
 pub use bytes::AT_END;
+pub use husk_kernel::fs::walk::Stamp;
 pub use onlooker::Onlooker;
 
 use husk_abi::memory::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};

@@ -6,7 +6,7 @@
 //! 2. It changes nothing, and nobody at home waits for it.
 
 use husk_kernel::Kernel;
-use husk_kernel::fs::walk;
+use husk_kernel::fs::walk::{self, Stamp};
 use husk_proto::fs::Attributes;
 use husk_proto::{Inode, Result};
 use husk_region::Session;
@@ -40,6 +40,16 @@ impl Onlooker {
     ) -> Result<(Attributes, usize)> {
         let mut target = target;
         look_at_home(&self.kernel, inode, name, &mut target)
+    }
+
+    /// What moves as soon as `look` would say something else; `None`: nothing that is known of.
+    pub fn stamp(&self, inode: Inode, name: Option<&[u8]>) -> Option<Stamp> {
+        walk::stamp(&self.kernel, inode, name)
+    }
+
+    /// Whether it has not moved since: nothing is looked at.
+    pub fn is_still(&self, stamp: &Stamp) -> bool {
+        walk::is_still(&self.kernel, stamp)
     }
 
     /// The directory that has a name of `inode`, and the name.

@@ -3,7 +3,7 @@
 
 use husk_proto::fs::{Attributes, Backing, Kind, Origin, Step, Witness};
 use husk_proto::{Errno, Inode, Result};
-use husk_region::{Cell, INODE, LINE, NEVER_SEEN, Region};
+use husk_region::{Cell, INODE, LINE, NEVER_SEEN, Region, is_locked};
 
 use crate::Kernel;
 use crate::fs::directory::entries::{self, Key};
@@ -126,6 +126,50 @@ pub fn holds(kernel: &Kernel, witnesses: &[Witness]) -> bool {
             bucket == NO_BUCKET || region.load(region.map.bucket(high(witness.place))) == bucket;
         found && region.load(cell.word(ino::IDENT)) == ident
     })
+}
+
+/// Words that were at rest while what a name leads to, or a file, was as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    words: [(Cell, u64); 4],
+}
+
+/// What moves with every change of a file, and of the name that leads to it in `inode`; `None`: it
+/// is being changed, or it is a directory, whose times are not in one place.
+pub fn stamp(kernel: &Kernel, inode: Inode, name: Option<&[u8]>) -> Option<Stamp> {
+    let region = &kernel.session.region;
+    let at_rest = |cell: Cell| {
+        let word = region.load(cell);
+        (!is_locked(word)).then_some((cell, word))
+    };
+    let ident = |number: u32| {
+        let cell = region.map.object(INODE, number).word(ino::IDENT);
+        (cell, region.load(cell))
+    };
+    let directory = ident(inode.number);
+    let (bucket, number) = match name {
+        None => (directory, inode.number),
+        Some(name) => {
+            let bucket = at_rest(Key::new(inode.number, name).ok()?.bucket(region))?;
+            match lookup(kernel, inode, name) {
+                Ok(step) => (bucket, step.inode.number),
+                Err(Errno::ENOENT) => {
+                    return Some(Stamp { words: [bucket, directory, bucket, directory] });
+                }
+                Err(_) => return None,
+            }
+        }
+    };
+    let itself = ident(number);
+    let is_file = kind_bits(itself.1) != ino::DIRECTORY;
+    let lock = at_rest(region.map.object(INODE, number)).filter(|_| is_file)?;
+    Some(Stamp { words: [bucket, directory, lock, itself] })
+}
+
+/// Whether nothing of that has changed since.
+#[inline]
+pub fn is_still(kernel: &Kernel, stamp: &Stamp) -> bool {
+    stamp.words.iter().all(|(cell, word)| kernel.session.region.load(*cell) == *word)
 }
 
 /// `Fs::attributes`.

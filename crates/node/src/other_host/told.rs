@@ -14,7 +14,9 @@
 //!    the order in which the guest hears.
 //! 2. What cannot be judged at the moment (somebody is changing it) is no copy.
 //! 3. Access times alone do not end a copy.
-//! 4. There are at most `COPIES_MAX` copies and `FILES_BYTES_MAX` bytes; more end all.
+//! 4. Between two looks at the host only what has moved is looked at: what nobody in the image
+//!    changes, as the number that the host shows, may be that late.
+//! 5. There are at most `COPIES_MAX` copies and `FILES_BYTES_MAX` bytes; more end all.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -22,7 +24,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use husk_carrier::Onlooker;
+use husk_carrier::{Onlooker, Stamp};
 use husk_proto::fs::{Attributes, Backing, Kind};
 use husk_proto::{Errno, Inode};
 use husk_wire::messages::{decode, decode_reply, encode};
@@ -64,6 +66,8 @@ enum Look {
 struct Copy {
     look: Look,
     said: Said,
+    /// As long as it holds, so does the copy.
+    stamp: Option<Stamp>,
 }
 
 /// The copies of one host.
@@ -233,12 +237,14 @@ impl Told {
             self.full = true;
             return None;
         }
+        // Before the look: what changes meanwhile has moved it.
+        let stamp = stamp(&self.onlooker, &look);
         if look_again(&self.onlooker, &look)? != said {
             return None;
         }
         let number = self.next;
         self.next = self.next.wrapping_add(1).max(1);
-        self.copies.insert(number, Copy { look, said });
+        self.copies.insert(number, Copy { look, said, stamp });
         Some(number)
     }
 
@@ -250,7 +256,13 @@ impl Told {
             return self.copies.drain().map(|(number, _)| number).collect();
         }
         let onlooker = &self.onlooker;
-        let is_over = |copy: &Copy| {
+        let is_over = |copy: &mut Copy| {
+            // There are a thousand copies, and a message is sent each millisecond.
+            let holds = copy.stamp.as_ref().is_some_and(|stamp| onlooker.is_still(stamp));
+            if holds && !hosts {
+                return false;
+            }
+            copy.stamp = stamp(onlooker, &copy.look);
             let as_host = match &copy.look {
                 Look::File { path, seen, .. } if hosts => {
                     path.symlink_metadata().is_ok_and(|found| shown(&found) == *seen)
@@ -275,6 +287,15 @@ fn told(found: &Attributes) -> Box<record::Attributes> {
     let mut found = *found;
     found.step.inode.number &= !(1 << 31);
     timeless(afar::told(&found))
+}
+
+/// What moves with what was looked at.
+fn stamp(onlooker: &Onlooker, look: &Look) -> Option<Stamp> {
+    match look {
+        Look::Walk { at, name, .. } => onlooker.stamp(*at, name.as_deref()),
+        Look::File { at, .. } => onlooker.stamp(*at, None),
+        Look::Above(_) => None,
+    }
 }
 
 /// What the agent would say now; `None`: it is being changed, or is something else.
