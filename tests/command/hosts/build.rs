@@ -2,9 +2,10 @@
 //! with the documented status, nothing is left on either host, and the next build makes everything.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use husk_tests::tree::Tree;
 use husk_tests::{Outcome, Run, process};
@@ -36,7 +37,9 @@ impl Broken {
     }
 
     fn begin(&mut self) -> Run {
-        let command = self.host.command(&["--on", "h"], &["make", "-j4", "-s"]);
+        let mut command = self.host.command(&["--on", "h"], &["make", "-j4", "-s"]);
+        // As a shell on a terminal starts it.
+        command.process_group(0);
         let run = Run::start(command, &self.work, self.host.scratch.path());
         until("programs there", || self.host.process("husk: shadow").is_some());
         let processes = [Some(run.pid()), self.host.guest()];
@@ -121,16 +124,9 @@ fn a_build_whose_run_is_killed_ends_on_both_hosts_and_the_next_one_goes_on() {
 fn ctrl_c_ends_a_build_on_both_hosts_and_the_next_one_goes_on() {
     let Some(mut build) = Broken::new(Host::new("hosts-build-key")) else { return };
     let run = build.begin();
-    for found in build.host.processes() {
-        // A terminal's signal goes to the programs and to who waits for them.
-        let of_home = !found.arguments.contains("serve-") && !found.arguments.contains("ssh");
-        let programs = ["make", "run ", "shadow", "cc", "collect2", "as -", "ld"];
-        let is_program = programs.iter().any(|it| found.arguments.contains(it));
-        if let Some(pid) = Pid::from_raw(found.pid).filter(|_| of_home && is_program) {
-            // It may have ended this moment.
-            let _ = kill_process(pid, Signal::INT);
-        }
-    }
+    // To all of the group at once, as a terminal's: make starts nothing between two of them.
+    let group = Pid::from_raw(run.pid()).expect("a group");
+    kill_process_group(group, Signal::INT).expect("a group");
     let outcome = build.end(run);
     assert!(!outcome.status.success(), "{}", outcome.shown());
     assert!(!outcome.stderr.contains("is lost"), "{}", outcome.shown());
