@@ -1,5 +1,6 @@
 # Where `husk` begins: before the C library, and before anything of it is ready.
 #
+#   husk: job exec SITE PROGRAM COMMAND... (another host's) ──► the same as
 #   husk exec NAME -- COMMAND... ──► the narrow way (husk-entry), which becomes the command
 #                                        '── returns: something is unusual ──┐
 #   anything else ───────────────────────────────────────────────────────────┴─► _start

@@ -24,9 +24,54 @@ pub fn home_in(line: &[u8], uid: u32) -> Option<&[u8]> {
     (number.parse() == Ok(uid) && home.starts_with(b"/")).then_some(home)
 }
 
+/// What a process is called that becomes a program from another host. Its words are these:
+/// `JOB exec SITE PROGRAM NAME ARGUMENTS...`, in which NAME is what the program sees as its first
+/// word.
+pub const JOB: &str = "husk: job";
+
+/// The node of other hosts' programs, as an image of this host.
+pub const JOB_NODE: &str = "guest";
+
+/// Where a job runs, and with which umask.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Site<'a> {
+    /// Its umask.
+    pub umask: u32,
+    /// The directory of images that has the node.
+    pub images: &'a [u8],
+    /// Its working directory in the image.
+    pub here: &'a [u8],
+}
+
+impl<'a> Site<'a> {
+    /// What stands before the two directories: `UMASK BYTES-OF-IMAGES `.
+    pub const SEPARATOR: u8 = b' ';
+
+    /// Understands `UMASK BYTES-OF-IMAGES IMAGES-AND-HERE`.
+    pub fn parse(text: &'a [u8]) -> Option<Site<'a>> {
+        let mut parts = text.splitn(3, |byte| *byte == Self::SEPARATOR);
+        let mut number = || core::str::from_utf8(parts.next()?).ok()?.parse::<u32>().ok();
+        let (umask, bytes) = (number()?, number()? as usize);
+        let (images, here) = parts.next()?.split_at_checked(bytes)?;
+        let whole = images.starts_with(b"/") && here.starts_with(b"/") && umask & !0o777 == 0;
+        whole.then_some(Site { umask, images, here })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_site_is_understood_as_a_whole_or_not_at_all() {
+        let site = Site { umask: 0o22, images: b"/a b", here: b"/c 1 /d" };
+        assert_eq!(Site::parse(b"18 4 /a b/c 1 /d"), Some(site));
+        for wrong in
+            ["", "18", "18 4", "18 4 /a b", "18 9 /a b/c", "512 2 /a/b", "x 2 /a/b", "18 1 a/b"]
+        {
+            assert_eq!(Site::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn a_home_is_that_of_the_user_and_absolute() {

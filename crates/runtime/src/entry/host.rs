@@ -30,11 +30,15 @@ pub fn user() -> u32 {
 
 /// The umask, read by setting it: there is one thread.
 pub fn umask() -> u32 {
+    let mask = set_umask(0);
+    set_umask(mask);
+    mask
+}
+
+/// Sets the umask; the one before.
+pub fn set_umask(mask: u32) -> u32 {
     // SAFETY: no memory is involved.
-    let set = |mask| unsafe { raw(nr::umask, [mask, 0, 0, 0, 0, 0]) }.unwrap_or_default();
-    let mask = set(0);
-    set(mask);
-    mask as u32
+    unsafe { raw(nr::umask, [mask as usize, 0, 0, 0, 0, 0]) }.unwrap_or_default() as u32
 }
 
 /// The working directory, with its NUL.

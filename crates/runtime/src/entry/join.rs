@@ -5,7 +5,7 @@ use core::ffi::CStr;
 use husk_abi::proc;
 use husk_host::calls::{is_close_on_exec, pread};
 use husk_host::probe;
-use husk_proto::entry::{IMAGES_BELOW_HOME, home_in};
+use husk_proto::entry::{IMAGES_BELOW_HOME, JOB, JOB_NODE, Site, home_in};
 use husk_region::{HEADER_BYTES, Header, read_header};
 use husk_runtime::entry::{Joined, Newcomer, Text, is_name, joined, letter};
 use husk_runtime::handover::{GIVEN, GUARD, HEAD_MAX, Handover, INITIAL, JOINS, PLAIN};
@@ -22,6 +22,8 @@ const NUMBERS_END_MAX: u64 = 1024;
 const NUMBERS_END_MIN: u64 = 256;
 /// Where the words of the command begin: `husk exec NAME -- COMMAND`.
 pub const COMMAND: usize = 4;
+/// Where a job has the path of its program (`husk_proto::entry::JOB`).
+const JOB_PROGRAM: usize = 3;
 /// Longest path, of a command or a directory: a start pays for each page of its stack.
 const PATH_BYTES_MAX: usize = 512;
 /// Room for a letter: a directory, a number for each descriptor, and what stands around them.
@@ -46,10 +48,11 @@ fn become_command(stack: *mut usize, room: Room) {
     let mut start = unsafe { Start::of(stack) };
     let Some(ready) = join(&start) else { return };
     let mut text = [0; HANDOVER_BYTES_MAX];
-    if let Some(told) = handover(&mut text, &ready, start.word(COMMAND).to_bytes(), GIVEN) {
+    let program = start.word(start.program).to_bytes();
+    if let Some(told) = handover(&mut text, &ready, program, GIVEN) {
         settle(&start, &ready.loader, told.as_ptr() as usize, &room);
     }
-    if let Some(told) = handover(&mut text, &ready, start.word(COMMAND).to_bytes(), 0) {
+    if let Some(told) = handover(&mut text, &ready, program, 0) {
         start.execute(&ready.loader, told);
     }
 }
@@ -62,17 +65,23 @@ struct Ready {
 }
 
 fn join(start: &Start) -> Option<Ready> {
-    let (name, command) = (start.word(2).to_bytes(), start.word(COMMAND).to_bytes());
+    let (site, name) = match start.is_job() {
+        true => (Some(Site::parse(start.word(2).to_bytes())?), JOB_NODE.as_bytes()),
+        false => (None, start.word(2).to_bytes()),
+    };
+    // A job has been placed, whatever its environment says of nodes.
     let unplaced = start.variable(b"HUSK_NODE=").is_none();
-    if start.word(3) != c"--" || !is_name(name) || command.len() > PATH_BYTES_MAX || !unplaced {
+    let usual = start.is_job() || start.word(3) == c"--" && is_name(name) && unplaced;
+    if !usual || start.word(start.program).count_bytes() > PATH_BYTES_MAX {
         return None;
     }
     // It wakes while the rest is found out.
-    let socket = reach(start, name)?;
+    let images = site.as_ref().map(|site| site.images);
+    let socket = reach(images.or(start.variable(b"HUSK_IMAGES=").map(CStr::to_bytes)), name)?;
     let mut numbers = [0; INHERITED_MAX];
     let inherited = inherited(&mut numbers)?;
     probe::syscall_user_dispatch().ok()?;
-    ask(&socket, inherited)?;
+    ask(&socket, inherited, site.as_ref())?;
     host::fill_stack();
     let places = free_numbers()?;
     let mut room = [0; ANSWER_BYTES_MAX];
@@ -128,12 +137,12 @@ impl Found<'_> {
 
 /// A connection to the supervisor of image `name`, where its place is as it should be: the first
 /// that the whole command would look in (`husk-supervisor`, `named::base`).
-fn reach(start: &Start, name: &[u8]) -> Option<Descriptor> {
+fn reach(images: Option<&[u8]>, name: &[u8]) -> Option<Descriptor> {
     let mut room = [0; PATH_BYTES_MAX];
-    let length = match start.variable(b"HUSK_IMAGES=").filter(|said| !said.is_empty()) {
+    let length = match images.filter(|said| !said.is_empty()) {
         // What is relative, the whole command refuses.
-        Some(said) if !said.to_bytes().starts_with(b"/") => return None,
-        Some(said) => Text::new(&mut room).put(said.to_bytes()).whole()?.len(),
+        Some(said) if !said.starts_with(b"/") => return None,
+        Some(said) => Text::new(&mut room).put(said).whole()?.len(),
         None => {
             let home = home(&mut room)?;
             let below = Text::new(room.get_mut(home..)?)
@@ -197,9 +206,15 @@ fn string<'a>(text: &'a Text<'_>) -> Option<&'a CStr> {
     CStr::from_bytes_with_nul(text.whole()?).ok()
 }
 
-fn ask(socket: &Descriptor, inherited: &[u32]) -> Option<()> {
+fn ask(socket: &Descriptor, inherited: &[u32], site: Option<&Site<'_>>) -> Option<()> {
     let mut room = [0; PATH_BYTES_MAX];
-    let here = host::here(&mut room).filter(|here| here.starts_with(b"/"));
+    let here = match site {
+        Some(site) => {
+            host::set_umask(site.umask);
+            Some(site.here)
+        }
+        None => host::here(&mut room).filter(|here| here.starts_with(b"/")),
+    };
     let pid = husk_host::calls::getpid();
     let newcomer = Newcomer { pid, inherited, passed: &[], umask: host::umask(), here };
     let mut room = [0; LETTER_BYTES_MAX];
@@ -250,6 +265,8 @@ pub struct Start {
     pub words: *mut usize,
     /// How many they are.
     pub count: usize,
+    /// Which of them is the program's path, and what it is told that exec was given.
+    pub program: usize,
 }
 
 impl Start {
@@ -257,7 +274,16 @@ impl Start {
     /// `stack` is as the host has made it, and lent to the result.
     unsafe fn of(stack: *mut usize) -> Start {
         // SAFETY: the number of words stands before them.
-        unsafe { Start { words: stack.add(1), count: *stack } }
+        let mut start = unsafe { Start { words: stack.add(1), count: *stack, program: COMMAND } };
+        if start.is_job() {
+            start.program = JOB_PROGRAM;
+        }
+        start
+    }
+
+    /// Whether it is another host's program that is to begin.
+    fn is_job(&self) -> bool {
+        self.word(0).to_bytes() == JOB.as_bytes()
     }
 
     /// A word that is there: `entry.s` has counted them.

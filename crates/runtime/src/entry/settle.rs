@@ -175,8 +175,8 @@ fn lay_out(start: &Start, handover: usize) -> usize {
     // SAFETY: all within the words and the 0 behind them.
     unsafe {
         let first = start.words.add(COMMAND - 2);
+        let name = *start.words.add(start.program);
         start.words.add(COMMAND).copy_to(first, count);
-        let name = *first;
         (*first.add(count), *first.add(count + 1)) = (0, handover);
         *first.add(count + 2) = name;
         *first.sub(1) = count;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   guest ─► 'husk: job': into the room, if it is to see home's files ─► a program of the node
+//!            (in no room: by the narrow way of `husk exec`, without the C library)
 //!        ◄── output, as far as there is credit; how it has ended
 //! ```
 
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
+use husk_proto::entry::{JOB, Site};
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -29,10 +31,8 @@ use crate::run::request::reason;
 
 /// Bytes read from a job at once.
 const PIECE: usize = 32 << 10;
-/// How the process of a job begins.
-const JOB: &str = "husk: job";
-/// A job in no room.
-const OUTSIDE: &str = "0";
+/// A job in no room: the word of `husk exec`, so that the narrow way takes it.
+const OUTSIDE: &str = "exec";
 
 /// How many more bytes a job may send.
 pub struct Credit {
@@ -123,9 +123,7 @@ fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> i
     command
         .arg0(JOB)
         .arg(guest.room.as_ref().map_or(OUTSIDE.to_owned(), |room| room.keeper.to_string()))
-        .arg(&guest.images)
-        .arg(job.umask.to_string())
-        .arg(&job.here)
+        .arg(site(job, &guest.images))
         .arg(&job.program)
         .args(&job.arguments)
         .env_clear()
@@ -185,6 +183,15 @@ fn start(guest: &Arc<Guest>, channel: u32, job: &Job, credit: &Arc<Credit>) -> i
     })
 }
 
+/// Where it runs, as `Site` understands it.
+fn site(job: &Job, images: &Path) -> OsString {
+    let images = images.as_os_str();
+    let mut site = OsString::from(format!("{} {} ", job.umask, images.len()));
+    site.push(images);
+    site.push(&job.here);
+    site
+}
+
 /// Where output and errors are read that are one file at home: in the order of their writes.
 fn one_for_both(command: &mut Command, is_one: bool) -> io::Result<Option<OwnedFd>> {
     if !is_one {
@@ -235,14 +242,17 @@ pub fn at_a_glance(words: impl Iterator<Item = OsString>) -> Option<u8> {
     let mut words = words.peekable();
     words.peek().filter(|first| *first == JOB)?;
     let words: Vec<_> = words.collect();
-    let [_, keeper, images, umask, here, program, shown, arguments @ ..] = &words[..] else {
+    let [_, keeper, site, program, shown, arguments @ ..] = &words[..] else {
         return Some(crate::output::failure::STATUS_HUSK);
     };
+    let Some(Site { umask, images, here }) = Site::parse(site.as_bytes()) else {
+        return Some(crate::output::failure::STATUS_HUSK);
+    };
+    let (images, here) = (OsStr::from_bytes(images), OsStr::from_bytes(here));
     if let Err(problem) = enter_room(keeper) {
         let _ = writeln!(io::stderr(), "husk: cannot see files of home: {}", reason(&problem));
         return Some(crate::output::failure::STATUS_HUSK);
     }
-    let umask = umask.to_str().and_then(|text| text.parse().ok()).unwrap_or(0o22);
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(umask));
     let mut command = vec![program.clone()];
     command.extend_from_slice(arguments);

@@ -72,7 +72,7 @@ const PIECES: usize = 8;
 /// Between two looks for bytes that have been here for long.
 const LATE_LOOK: Duration = Duration::from_millis(100);
 /// What the node is called in its own directory of images.
-pub const NODE: &str = "guest";
+pub const NODE: &str = husk_proto::entry::JOB_NODE;
 
 /// What home says first.
 #[derive(Serialize, Deserialize, Debug)]
