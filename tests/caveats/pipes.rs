@@ -117,6 +117,9 @@ events.register(other, select.EPOLLIN)";
     let once = "
 events = select.epoll()
 events.register(other, select.EPOLLIN | select.EPOLLONESHOT)";
+    let exclusive = "
+events = select.epoll()
+events.register(other, select.EPOLLIN | select.EPOLLEXCLUSIVE)";
     let hidden = "
 import ctypes
 ctypes.CDLL(None).prctl(4, 0)";
@@ -131,7 +134,8 @@ ctypes.CDLL(None).prctl(4, 1)";
     assert_eq!(taken(Side::Husk, PAIR, ""), hosts + ring);
     assert_eq!(taken(Side::Husk, PAIR, polls), hosts + ring);
     assert_eq!(taken(Side::Husk, PAIR, sets), hosts + ring);
-    assert_eq!(taken(Side::Husk, PAIR, once), hosts);
+    assert_eq!(taken(Side::Husk, PAIR, once), hosts + ring);
+    assert_eq!(taken(Side::Husk, PAIR, exclusive), hosts);
     assert_eq!(taken(Side::Husk, PAIR, hidden), hosts);
     assert_eq!(taken(Side::Husk, PAIR, same), hosts + ring);
     let hosts = taken(Side::Native, NAMED, "");

@@ -88,9 +88,14 @@ fn cross(name: &str, program: &str, server: &str, client: &str) {
 
 #[test]
 fn redis_and_its_clients_talk_across_the_image_s_border() {
-    let server = "exec redis-server --port $1 --bind 127.0.0.1 --save '' --appendonly no";
+    let server = "exec redis-server --port $1 --bind 127.0.0.1 --save '' --appendonly no \
+    --unixsocket /var/tmp/husk-border-$1";
     let client = "
 redis-benchmark -p $1 -n 3000 -c 20 -q -t set,get,lpush > /dev/null
+unix=\"-s /var/tmp/husk-border-$1\"
+redis-benchmark $unix -n 3000 -c 20 -q -t set,get > /dev/null
+redis-benchmark $unix -n 3000 -c 4 -P 16 -q -t incr > /dev/null
+redis-cli $unix incr counter:__rand_int__
 redis-benchmark -p $1 -n 3000 -c 4 -P 16 -q -t incr > /dev/null
 seq 200000 | redis-cli -p $1 -x set much
 redis-cli -p $1 get much | md5sum
@@ -140,7 +145,7 @@ fn postgresql_and_its_clients_talk_across_the_image_s_border() {
     let server = r#"
 tools=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 as=(); [ "$(id -u)" != 0 ] || as=(setpriv --reuid 65534 --regid 65534 --clear-groups)
-cd "$(mktemp -d)"; trap 'rm -r "$PWD"' EXIT
+mkdir "/var/tmp/husk-border-$1"; cd "/var/tmp/husk-border-$1"; trap 'rm -r "$PWD"' EXIT
 if [ "$(id -u)" = 0 ]; then chown 65534:65534 .; fi
 "${as[@]}" "$tools/initdb" -N -U tester -A trust -D data > log 2>&1
 "${as[@]}" "$tools/postgres" -D data -F -k "$PWD/data" -h 127.0.0.1 -p $1 & child=$!
@@ -153,6 +158,9 @@ for _ in $(seq 400); do "$tools/pg_isready" -q && break; sleep 0.05; done
 "$tools/createdb" bench; "$tools/pgbench" -i -q bench > /dev/null 2>&1
 "$tools/pgbench" -S -c 8 -j 2 -t 200 bench 2> /dev/null | grep -E 'processed|failed'
 "$tools/pgbench" -c 2 -j 2 -t 50 bench 2> /dev/null | grep -E 'processed|failed'
+"$tools/psql" -Atc 'select i from generate_series(1, 200000) i' bench | md5sum
+export PGHOST=/var/tmp/husk-border-$1/data
+"$tools/pgbench" -S -c 8 -j 2 -t 200 bench 2> /dev/null | grep -E 'processed|failed'
 "$tools/psql" -Atc 'select i from generate_series(1, 200000) i' bench | md5sum"#;
     cross("postgres", "", server, client);
 }

@@ -113,7 +113,8 @@ fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
 
 /// Everything in `loops.c` for one kind of connection.
 fn loops(kind: &str) {
-    let parts = ["levels", "changes", "sleeps", "shares", "ends", "turns", "threads"];
+    let parts =
+        ["levels", "changes", "sleeps", "shares", "ends", "turns", "threads", "rearmed", "pools"];
     printed_of(kind, "loops", include_str!("sources/loops.c"), &parts);
 }
 

@@ -393,10 +393,10 @@ static void *polls(void *unused)
 {
     struct epoll_event events[4];
     (void)unused;
-    while (!__atomic_load_n(&polled.over, __ATOMIC_SEQ_CST)) {
+    do {
         must("poll", epoll_wait(polled.set, events, 4, 20000) > 0);
         sem_post(&polled.events);
-    }
+    } while (!__atomic_load_n(&polled.over, __ATOMIC_SEQ_CST));
     return NULL;
 }
 
@@ -451,12 +451,128 @@ static void threads(void)
     }
 }
 
+/* Something else is asked of a socket whose bytes lie unread, while a thread sleeps in the set; and
+   once, until it is asked anew. */
+static void rearmed(void)
+{
+    static const unsigned how[] = { 0, EPOLLET, EPOLLONESHOT, EPOLLONESHOT | EPOLLET };
+    for (int i = 0; i < 8; i++) {
+        unsigned mode = how[i % 4];
+        int early = i / 4, set = looped(writer_pair, EPOLLIN);
+        struct epoll_event none = { mode, { .u64 = 5 } }, reads = { EPOLLIN | mode, { .u64 = 6 } };
+        pthread_t thread;
+        char byte;
+        must("stop", epoll_ctl(set, EPOLL_CTL_MOD, writer_pair[1], &none) == 0);
+        for (int turn = 0; turn < WARM; turn++) {
+            must("write", write(writer_pair[0], "w", 1) == 1);
+            must("read", read(writer_pair[1], &byte, 1) == 1);
+            told("stopped", set, 8, 0);
+        }
+        polled.set = set;
+        polled.over = 1;
+        sem_init(&polled.events, 0, 0);
+        if (early) must("write", write(writer_pair[0], "early", 5) == 5);
+        must("thread", pthread_create(&thread, NULL, polls, NULL) == 0);
+        usleep(50000);
+        if (!early) must("write", write(writer_pair[0], "late", 4) == 4);
+        usleep(20000);
+        say("not yet", sem_trywait(&polled.events));
+        say("change", epoll_ctl(set, EPOLL_CTL_MOD, writer_pair[1], &reads));
+        say("woken", came());
+        pthread_join(thread, NULL);
+        told("again", set, 8, 0);
+        must("more", write(writer_pair[0], "more", 4) == 4);
+        told("more", set, 8, 0);
+        say("change", epoll_ctl(set, EPOLL_CTL_MOD, writer_pair[1], &reads));
+        told("anew", set, 8, 0);
+        takes(writer_pair[1]);
+        told("taken", set, 8, 0);
+        say("change", epoll_ctl(set, EPOLL_CTL_MOD, writer_pair[1], &reads));
+        told("nothing", set, 8, 0);
+        must("end", shutdown(writer_pair[0], SHUT_WR) == 0);
+        told("end", set, 8, 0);
+        told("told", set, 8, 0);
+        say("remove", epoll_ctl(set, EPOLL_CTL_DEL, writer_pair[1], NULL));
+        done(set, writer_pair);
+    }
+}
+
+static struct pool {
+    int set, socket, over;
+    unsigned mask;
+} pool;
+
+/* A thread of a pool: who is told reads, answers, and asks anew. */
+static void *serves(void *unused)
+{
+    struct epoll_event event;
+    static int inside;
+    (void)unused;
+    for (;;) {
+        char byte;
+        int count = epoll_wait(pool.set, &event, 1, 20000);
+        if (__atomic_load_n(&pool.over, __ATOMIC_SEQ_CST)) return NULL;
+        must("stalled", count == 1);
+        must("one at a time", __atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 1);
+        long got = read(pool.socket, &byte, 1);
+        must("bytes", got >= 0);
+        if (got == 0) {
+            inside = 0;
+            __atomic_store_n(&pool.over, 1, __ATOMIC_SEQ_CST);
+            struct epoll_event all = { EPOLLIN, { .u64 = 1 } };
+            epoll_ctl(pool.set, EPOLL_CTL_MOD, pool.socket, &all);
+            return NULL;
+        }
+        must("answer", write(pool.socket, &byte, 1) == 1);
+        __atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
+        event.events = pool.mask;
+        must("anew", epoll_ctl(pool.set, EPOLL_CTL_MOD, pool.socket, &event) == 0);
+    }
+}
+
+/* One, two and three threads share a set of one-shots; one message at a time. */
+static void pools(void)
+{
+    static const unsigned masks[] = { EPOLLIN | EPOLLONESHOT,
+                                      EPOLLIN | EPOLLRDHUP | EPOLLET | EPOLLONESHOT };
+    for (int part = 0; part < 6; part++) {
+        int pair[2], size = part / 2 + 1, status;
+        pthread_t threads[3];
+        pool.mask = masks[part % 2];
+        pool.set = looped(pair, EPOLLIN);
+        pool.socket = pair[1];
+        pool.over = 0;
+        struct epoll_event event = { pool.mask, { .u64 = 8 } };
+        must("anew", epoll_ctl(pool.set, EPOLL_CTL_MOD, pair[1], &event) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            unsigned seed = part;
+            char byte = 'p';
+            close(pair[1]);
+            for (int i = 0; i < ROUNDS / 4; i++) {
+                must("ask", write(pair[0], &byte, 1) == 1);
+                must("answered", ready(pair[0], POLLIN) && read(pair[0], &byte, 1) == 1);
+                for (volatile int wait = rand_r(&seed) % 8000; wait > 0; wait--) {}
+            }
+            _exit(0);
+        }
+        close(pair[0]);
+        for (int i = 0; i < size; i++)
+            must("thread", pthread_create(&threads[i], NULL, serves, NULL) == 0);
+        for (int i = 0; i < size; i++) pthread_join(threads[i], NULL);
+        waitpid(child, &status, 0);
+        say("pool", status);
+        close(pair[1]);
+        close(pool.set);
+    }
+}
+
 int main(int count, char **arguments)
 {
     struct { const char *name; void (*run)(void); } kinds[] = {
         { "levels", levels }, { "changes", changes }, { "sleeps", sleeps }, { "shares", shares },
         { "ends", ends }, { "turns", turns },
-        { "threads", threads },
+        { "threads", threads }, { "rearmed", rearmed }, { "pools", pools },
     };
     must("usage", count == 2 && strchr(arguments[1], '-') != NULL);
     char *name = strchr(arguments[1], '-');

@@ -30,6 +30,9 @@ use husk_region::observe::kill;
 use plain::Plain;
 use support::{LAYOUT, clock, image, program, tid};
 
+/// `EPOLLONESHOT`.
+const ONE_SHOT: i32 = 1 << 30;
+
 /// More points than any play has.
 const POINTS_MAX: u64 = 200;
 /// Turns of one call.
@@ -54,6 +57,8 @@ static STAGE: Mutex<Option<(Side, fn(&mut Side))>> = Mutex::new(None);
 /// The sleeper sleeps; the writer has seen to it that the host wakes it.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 static WOKEN: AtomicBool = AtomicBool::new(false);
+/// A one-shot has been asked anew: the lock was free.
+static REARMED: AtomicBool = AtomicBool::new(false);
 
 fn hook() {
     let Ok(mut guard) = STAGE.try_lock() else { return };
@@ -122,7 +127,10 @@ fn sleep(side: &mut Side) {
             return;
         }
         let mut found = 0;
-        side.direct.epoll_collect(side.set, 8, &mut |_, _, _| found += 1);
+        side.direct.epoll_collect(side.set, 8, &mut |_, _, _| {
+            found += 1;
+            true
+        });
         side.direct.epoll_unlock(side.set);
         if found > 0 {
             return;
@@ -240,6 +248,154 @@ fn lost(boss: &mut Direct) -> Option<String> {
         }
     }
     None
+}
+
+/// A one-shot is asked anew, as the client does it for a set that one process has alone.
+fn rearm(side: &mut Side) {
+    let mask = (libc::EPOLLIN | ONE_SHOT) as u32;
+    let member = Member { lane: side.lane, fd: side.fds[0] as u32, mask, data: DATA };
+    if side.direct.epoll_lock(side.set).is_err() {
+        return;
+    }
+    assert!(side.direct.epoll_put_member(side.set, &member));
+    side.direct.epoll_stir(side.set, side.lane);
+    side.direct.epoll_unlock(side.set);
+    REARMED.store(true, Ordering::SeqCst);
+    let asleep = side.direct.epoll_asleep(side.set) != 0;
+    if asleep && side.direct.pipe_waiting(side.lane) > 0 && kill::mutant() != 74 {
+        WOKEN.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The thread that uses the set is told of all that there is.
+fn collect(side: &mut Side) -> Option<u32> {
+    let mut found = 0;
+    side.direct.epoll_lock(side.set).ok()?;
+    side.direct.epoll_collect(side.set, 8, &mut |_, _, data| {
+        assert_eq!(data, DATA);
+        found += 1;
+        true
+    });
+    side.direct.epoll_unlock(side.set);
+    Some(found)
+}
+
+/// A spent one-shot is asked anew beside a writer or a thread that falls asleep: whoever sleeps
+/// then is woken, and one is told, once.
+fn lost_of_one_shots(boss: &mut Direct) -> Option<String> {
+    // Whether a byte is there, and somebody asleep, before.
+    let plays: [(&str, fn(&mut Side), fn(&mut Side), bool, bool); 4] = [
+        ("a change beside a sleeper", sleep, rearm, true, false),
+        ("a sleep beside a change", rearm, sleep, true, false),
+        ("a write beside a change", rearm, write, false, true),
+        ("a change beside a write", write, rearm, false, true),
+    ];
+    for (name, deed, acts, bytes, asleep) in plays {
+        for point in 1..POINTS_MAX {
+            let (mut main, mut other) = stage(boss, libc::EPOLLIN | ONE_SHOT);
+            for _ in 0..20 {
+                write(&mut main);
+                read(&mut main);
+            }
+            write(&mut main);
+            assert_eq!(collect(&mut main), Some(1), "it is spent");
+            read(&mut main);
+            if bytes {
+                write(&mut main);
+            }
+            assert_eq!(collect(&mut main), Some(0), "it is spent");
+            if asleep {
+                sleep(&mut main);
+            }
+            WOKEN.store(false, Ordering::SeqCst);
+            REARMED.store(false, Ordering::SeqCst);
+            other.direct.epoll_wake(other.set);
+            *STAGE.lock().expect("sane") = Some((other, acts));
+            kill::arm(point, hook);
+            deed(&mut main);
+            let reached = kill::left() == 0;
+            kill::arm(0, hook);
+            let (mut other, _) = STAGE.lock().expect("sane").take().expect("there");
+            if !reached {
+                acts(&mut other);
+            }
+            if !REARMED.load(Ordering::SeqCst) {
+                rearm(&mut other);
+            }
+            ASLEEP.store(false, Ordering::SeqCst);
+            let woken = WOKEN.swap(false, Ordering::SeqCst);
+            let sleeps = main.direct.epoll_asleep(main.set) != 0;
+            let lost = sleeps && !woken && main.direct.pipe_waiting(main.lane) > 0;
+            drop(other);
+            end(main);
+            if lost {
+                return Some(format!("{name}, point {point}"));
+            }
+            if !reached {
+                break;
+            }
+        }
+    }
+    None
+}
+
+/// A process that shares the set dies at each point of what it does there: another one takes over
+/// its lock, sleeps, asks anew, and is told of the bytes.
+fn killed_in_a_shared_set(boss: &mut Direct) -> u32 {
+    let deeds: [fn(&mut Side); 5] = [
+        rearm,
+        |side| {
+            collect(side);
+        },
+        |side| {
+            if side.direct.epoll_lock(side.set).is_ok() {
+                side.direct.epoll_drop_member(side.set, side.lane);
+                side.direct.epoll_unlock(side.set);
+            }
+        },
+        sleep,
+        |side| {
+            side.direct.lane_told(side.lane, 1);
+        },
+    ];
+    let mut deaths = 0;
+    for (number, deed) in deeds.into_iter().enumerate() {
+        for point in 1..POINTS_MAX {
+            let (mut main, mut other) = stage(boss, libc::EPOLLIN | ONE_SHOT);
+            for _ in 0..20 {
+                write(&mut main);
+                read(&mut main);
+            }
+            let status = support::wait(support::fork(move || {
+                let own = Direct::attach(clock, other.direct.current(), std::process::id(), tid());
+                other.direct = own.expect("attached");
+                // SAFETY: as if it were killed there.
+                kill::arm(point, || unsafe { libc::_exit(7) });
+                deed(&mut other);
+                kill::arm(0, die);
+            }));
+            let killed = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7;
+            assert!(killed || status == 0, "point {point}: {status}");
+            write(&mut main);
+            rearm(&mut main);
+            // A set that a dead thread sleeps in gets its bytes by the host.
+            let mut entry = libc::pollfd { fd: main.fds[0], events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry of ours.
+            let by_host = unsafe { libc::poll(&raw mut entry, 1, 0) } == 1;
+            let told = collect(&mut main) == Some(1);
+            assert!(told != by_host, "deed {number}, point {point}: told once of the byte");
+            read(&mut main);
+            rearm(&mut main);
+            sleep(&mut main);
+            assert!(ASLEEP.swap(false, Ordering::SeqCst), "point {point}: nobody else sleeps");
+            deaths += u32::from(killed);
+            end(main);
+            if !killed {
+                break;
+            }
+        }
+    }
+    deaths
 }
 
 /// How a death unwinds.
@@ -407,6 +563,15 @@ fn nobody_sleeps_beside_bytes_of_a_ring() {
             eprintln!("{info}");
         }
     }));
+    assert_eq!(lost_of_one_shots(&mut boss), None);
+    for bug in [71, 74] {
+        kill::mutate(bug);
+        let found = lost_of_one_shots(&mut boss);
+        kill::mutate(0);
+        assert!(found.is_some(), "bug {bug} of one-shots is not seen");
+    }
+    let deaths = killed_in_a_shared_set(&mut boss);
+    assert!(deaths >= 10, "{deaths}");
     let windows = [killed_beside_a_sleeper(&mut boss), killed_beside_a_poll(&mut boss)];
     drop(std::panic::take_hook());
     assert!(windows[0] >= 2 && windows[1] >= 1, "{windows:?}");

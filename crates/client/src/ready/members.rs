@@ -20,6 +20,7 @@
 use crate::layout::{get32, get64, put};
 use crate::pipe::ROUNDS_MAX;
 use crate::ready::epoll::has_room;
+use crate::ready::one_shot::{HOW, ONE_SHOT};
 use crate::ready::turns::Turns;
 use crate::reason;
 use crate::socket::ring_drain::To;
@@ -36,12 +37,12 @@ use husk_proto::{Errno, Result, Services};
 
 /// A program that gives data like that of a member (`TAG`) has a set of the host's.
 const TAG_MASK: u64 = !0xffff;
-/// `EPOLLONESHOT`, `EPOLLWAKEUP`, `EPOLLEXCLUSIVE`: the host's.
-const PARTICULAR: u32 = 7 << 28;
+/// `EPOLLWAKEUP`, `EPOLLEXCLUSIVE`: the host's.
+const PARTICULAR: u32 = 3 << 28;
 /// `EPOLLET`.
 const EDGES: u32 = 1 << 31;
 /// Told of whatever is asked.
-const ALWAYS: u32 = POLLERR | POLLHUP;
+pub(super) const ALWAYS: u32 = POLLERR | POLLHUP;
 /// After which of the host's events a ring is left: there may be an end, or bytes.
 const TELLING: u32 = POLLIN | POLLRDHUP | POLLHUP | POLLERR;
 /// Most events of one call.
@@ -73,7 +74,7 @@ pub(crate) struct Waits {
 pub(crate) const AGAIN_MAX: u32 = 100;
 
 /// The events of one answer, as they lie at `address`, and whose they are.
-struct Told {
+pub(super) struct Told {
     address: usize,
     room: usize,
     count: usize,
@@ -97,7 +98,11 @@ fn event(events: u32, data: u64) -> [u8; EVENT_BYTES] {
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// `epoll_ctl` on a socket with lanes. `None`: its lane is to be the host's, or is.
     pub(crate) fn member_ctl(&mut self, c: &Call, set: Set, end: End) -> Option<Answer> {
-        if !end.socket || self.services.epoll_is_hosts(set) {
+        if !end.socket {
+            return None;
+        }
+        if self.services.epoll_is_hosts(set) {
+            self.let_member_go(set, end.pipe.number());
             return None;
         }
         let mut bytes = [0u8; EVENT_BYTES];
@@ -111,6 +116,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.lock_set(set);
         let answer = self.member_ctl_locked(c, set, &member);
         self.services.epoll_unlock(set);
+        self.wake_for_change(set, end.pipe);
         answer.map(|result| Ok(Verdict::Return(result)))
     }
 
@@ -182,10 +188,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// The host hears of what is asked of a member now, or that nothing is.
-    fn settle_member(&mut self, set: Set, number: u32) {
+    pub(super) fn settle_member(&mut self, set: Set, number: u32) {
         let Some(host) = self.services.epoll_registered(set, number) else { return };
         let Some((member, on)) = self.services.epoll_member(set, number) else { return };
-        if on && host == member.mask {
+        if on && (host == member.mask || self.is_spent(set, number)) {
             return self.services.epoll_register(set, number, Some(host), false);
         }
         let fd = self.services.epoll_number(set) as usize;
@@ -244,7 +250,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// The lane is the host's in this set from now on, with the program's own data: the next call
     /// on it says so.
-    fn release_member(&mut self, set: Set, number: u32) {
+    pub(super) fn release_member(&mut self, set: Set, number: u32) {
         self.settle_member(set, number);
         if let Some((member, true)) = self.services.epoll_member(set, number) {
             self.services.epoll_register(set, number, None, false);
@@ -291,7 +297,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     }
 
     /// Takes the lock of a set's members, whoever has it; but not for ever.
-    fn lock_set(&mut self, set: Set) {
+    pub(super) fn lock_set(&mut self, set: Set) {
         for _ in 0..ROUNDS_MAX {
             match self.services.epoll_lock(set) {
                 Ok(()) => return,
@@ -317,6 +323,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let room = (most as i32 as usize).min(ONCE);
         let again = core::mem::take(&mut self.waits.again);
         let left = self.time_left(c, again > 0);
+        if self.services.epoll_is_hosts(set) && !self.has_bits(set) {
+            let args = [again as usize, address, room, set.0 as usize, 0, left];
+            let after = After { number: c.number, args, reason: reason::MEMBERS_WAITED };
+            return Ok(Verdict::PassThen(after));
+        }
         self.await_sleeper(set);
         for _ in 0..ROUNDS_MAX {
             let mut told = Told { address, room, count: 0, numbers: [NOBODY; ONCE] };
@@ -354,11 +365,14 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// Before a sleep in a set: others on this core run first. Whether members have bytes now.
     fn set_lets_run(&mut self, set: Set) -> bool {
-        self.lets_run(|client| {
-            let mut any = false;
-            client.services.epoll_each_ready(set, &mut |_| any = true);
-            any
-        })
+        self.lets_run(|client| client.has_bits(set))
+    }
+
+    /// Whether members may have bytes in rings.
+    fn has_bits(&mut self, set: Set) -> bool {
+        let mut any = false;
+        self.services.epoll_each_ready(set, &mut |_| any = true);
+        any
     }
 
     /// For how long the host is to wait: less, if the wait has begun already. Of `epoll_pwait2` in
@@ -448,6 +462,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 if done.is_ok() {
                     done = told.add_or_join(memory, number, events, data);
                 }
+                done.is_ok()
             });
         }
         self.services.epoll_unlock(set);
@@ -485,6 +500,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if events & TELLING != 0 {
             self.services.pipe_leave(member.lane);
             self.services.lane_host_told(member.lane, true);
+        }
+        if member.mask & ONE_SHOT != 0 {
+            return self.tell_one_shot(set, told, number, events);
         }
         // The host may not have heard yet of what is asked now.
         let events = events & (member.mask | ALWAYS);
@@ -528,7 +546,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             let Some((member, true)) = self.services.epoll_member(set, number) else { continue };
             let same = |end: End| end.pipe == member.lane;
             if self.socket_end(member.fd as usize).is_some_and(same) {
-                let plain = core::hint::black_box(event(member.mask, member.data));
+                let spent = self.services.epoll_is_spent(set, number);
+                let mask = if spent { member.mask & HOW } else { member.mask };
+                let plain = core::hint::black_box(event(mask, member.data));
                 let at = plain.as_ptr() as usize;
                 let args = [fd, EPOLL_CTL_MOD as usize, member.fd as usize, at, 0, 0];
                 self.host.call(nr::epoll_ctl, args);
@@ -676,9 +696,14 @@ impl Told {
         Ok(())
     }
 
+    /// Whether something of this member is told.
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.numbers[..self.count.min(ONCE)].contains(&(number as u16))
+    }
+
     /// Events of a member, of which something may be told already: what the host told of it may be
     /// older than the bytes of its ring.
-    fn add_or_join<M: Memory>(
+    pub(super) fn add_or_join<M: Memory>(
         &mut self,
         memory: &M,
         number: u32,

@@ -10,8 +10,8 @@ use crate::pipe::{NAMES, ring_of};
 
 /// Ticks for which a set's look at the host is trusted in: less than a process takes to die.
 const TRUST_TICKS: u64 = 50_000;
-/// `EPOLLET`.
-const EDGES: u32 = 1 << 31;
+/// `EPOLLET`, `EPOLLONESHOT`: what the host tells once.
+const ONCE: u32 = 3 << 30;
 
 /// `Pipes::lane_tell`.
 #[inline(always)]
@@ -86,8 +86,8 @@ pub fn host_is_quiet(lane: Pipe) -> bool {
     let Ok(ring) = ring_of(lane) else { return false };
     let Some(set) = ring.hook() else { return ring.is_polled() && ring.is_quiet(TRUST_TICKS) };
     let asked = set.registered(NAMES.number(lane.0) as usize).unwrap_or(0);
-    let edges = asked & EDGES != 0;
-    asked & (POLLIN | POLLRDHUP) != 0 && set.is_quiet(&ring, TRUST_TICKS, edges)
+    let once = asked & ONCE != 0;
+    asked & (POLLIN | POLLRDHUP) != 0 && set.is_quiet(&ring, TRUST_TICKS, once)
 }
 
 /// `Pipes::lane_host_told`.

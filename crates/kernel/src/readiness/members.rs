@@ -8,7 +8,8 @@
 //!
 //! 1. Level: the bit stays while the ring is ready. Else it goes, then the ring is looked at again.
 //! 2. Edge: the bit goes first, so each write makes one event at most.
-//! 3. In a ring there is always room: a full one is left, and the host has room or tells of it. So
+//! 3. One-shot: it is spent when it has been told, under the lock; a spent one has no bit.
+//! 4. In a ring there is always room: a full one is left, and the host has room or tells of it. So
 //!    for writing a lane in use is ready, and of all others the host tells.
 
 use husk_abi::sys::general::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
@@ -27,6 +28,8 @@ const WRITES: u32 = POLLOUT | POLLWRNORM;
 const SLEEPS_BEFORE_BELL: u64 = 16;
 /// `EPOLLET`.
 const EDGES: u32 = 1 << 31;
+/// `EPOLLONESHOT`.
+const ONE_SHOT: u32 = 1 << 30;
 
 fn of(set: Set) -> Option<Members> {
     Members::of(set.0)
@@ -146,6 +149,24 @@ pub fn stir(set: Set, lane: Pipe) {
     }
 }
 
+/// `Epolls::epoll_spend`.
+pub fn spend(set: Set, lane: Pipe) -> bool {
+    match (of(set), ring_of(lane)) {
+        (Some(members), Ok(ring)) => members.spend(&ring),
+        _ => false,
+    }
+}
+
+/// `Epolls::epoll_is_spent`.
+pub fn is_spent(set: Set, number: u32) -> bool {
+    of(set).is_some_and(|members| members.is_spent(number as usize))
+}
+
+/// `Epolls::epoll_asleep`.
+pub fn asleep(set: Set) -> u64 {
+    of(set).map_or(0, |members| members.asleep())
+}
+
 /// The ring of an item that counts: it is on, its lane lives and is hooked here.
 fn ring_of_item(set: Set, item: &Item, on: bool) -> Option<pipes::Pipe> {
     let ring = ring_of(Pipe(item.lane)).ok().filter(|_| on && item.lane != 0)?;
@@ -179,7 +200,7 @@ fn waits_for_host(ring: &pipes::Pipe, mask: u32, told: u32) -> bool {
 }
 
 /// `Epolls::epoll_collect`.
-pub fn collect(set: Set, most: usize, found: &mut dyn FnMut(u32, u32, u64)) -> bool {
+pub fn collect(set: Set, most: usize, found: &mut dyn FnMut(u32, u32, u64) -> bool) -> bool {
     let Some(members) = of(set) else { return false };
     let (mut count, mut more) = (0, false);
     members.each_bit(|number| {
@@ -188,6 +209,10 @@ pub fn collect(set: Set, most: usize, found: &mut dyn FnMut(u32, u32, u64)) -> b
             members.clear(number);
             return true;
         };
+        if members.is_spent(number) {
+            members.clear(number);
+            return true;
+        }
         if item.mask & EDGES != 0 {
             members.clear(number);
         }
@@ -204,9 +229,14 @@ pub fn collect(set: Set, most: usize, found: &mut dyn FnMut(u32, u32, u64)) -> b
         if told != 0 && waits_for_host(&ring, item.mask, told) {
             more = true;
         } else if told != 0 {
-            found(number as u32, events, item.data);
             count += 1;
             more |= is_hosts_too(&ring, item.mask);
+            if !found(number as u32, events, item.data) {
+                members.mark(number);
+            } else if item.mask & ONE_SHOT != 0 {
+                members.spend(&ring);
+                members.clear(number);
+            }
         }
         count < most
     });
@@ -334,7 +364,8 @@ pub fn each_beside_bytes(kernel: &Kernel, show: &mut dyn FnMut(Sleeper)) {
 
 fn has_bytes(set: Set, members: &Members, number: usize) -> bool {
     let (item, on) = members.item(number);
-    ring_of_item(set, &item, on).is_some_and(|ring| look(&ring, item.mask) & READS != 0)
+    let waits = on && !members.is_spent(number);
+    ring_of_item(set, &item, waits).is_some_and(|ring| look(&ring, item.mask) & READS != 0)
 }
 
 /// `Epolls::epoll_leave_to_host`.

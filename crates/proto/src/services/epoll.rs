@@ -189,14 +189,22 @@ Epolls in epoll, operations {
     epoll_set_number = - { set: Set, fd: u32 } -> () = (),
         by readiness::members::set_number without kernel;
 
+    /// Under the lock: a one-shot has been told; false: that was so already.
+    epoll_spend = - { set: Set, lane: Pipe } -> bool = false,
+        by readiness::members::spend without kernel;
+
+    /// The sleep that a set is in, if nobody has woken it; 0: none.
+    epoll_asleep = - { set: Set } -> u64 = 0,
+        by readiness::members::asleep without kernel;
+
     /// A member may be ready: it has just come, or something else is asked of it.
     epoll_stir = - { set: Set, lane: Pipe } -> () = (),
         by readiness::members::stir without kernel;
 
-    /// Under the lock: the events that rings have, at most `most`, with the lanes' numbers. Whether
-    /// the host may have more to tell of these.
+    /// Under the lock: the events that rings have, at most `most`, with the lanes' numbers; `found`
+    /// says whether they have been told. Whether the host may have more to tell of these.
     epoll_collect = - {
-        set: Set, most: usize, found: &mut dyn FnMut(u32, u32, u64),
+        set: Set, most: usize, found: &mut dyn FnMut(u32, u32, u64) -> bool,
     } -> bool = false,
         by readiness::members::collect without kernel;
 

@@ -290,6 +290,10 @@ Shortcuts in shortcuts, looks {
     lane_set = - { lane: Pipe } -> Option<Set> = None,
         by readiness::members::set_of without kernel;
 
+    /// Whether a member is a one-shot that has been told, and not asked anew.
+    epoll_is_spent = - { set: Set, number: u32 } -> bool = false,
+        by readiness::members::is_spent without kernel;
+
     /// Whether a set has had sockets with rings in it.
     epoll_has_members = - { set: Set } -> bool = false,
         by readiness::members::has_any without kernel;

@@ -22,6 +22,8 @@
 //! 3. One thread at a time sleeps in a set: with two, the set is the host's alone.
 //! 4. Items change under the set's lock, which is a pipe's and is taken over from the dead.
 //! 5. An item counts only while its lane lives and is hooked to this life of the set.
+//! 6. A one-shot that has been told is *spent*: its lane tells the set of no bytes until it is
+//!    asked anew, which comes first; then somebody looks at the ring.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -61,6 +63,9 @@ const DATA: usize = 2;
 const HOST: usize = 3;
 /// In `WHO`: the lane is in the set.
 const ON: u64 = 1 << 31;
+
+/// In `ASKED`, above the mask: a one-shot has been told, and nothing is until it is asked anew.
+const SPENT: u64 = 1 << 32;
 
 /// In `HOST`, above the mask: the host has it registered.
 const REGISTERED: u64 = 1 << 32;
@@ -219,6 +224,27 @@ impl Members {
         let group = number as u64 / 64 + 1;
         self.word(GROUPS).fetch_max(group, Ordering::SeqCst);
         true
+    }
+
+    /// The lock is the caller's: a one-shot has been told. False: that was so already.
+    pub fn spend(&self, lane: &Pipe) -> bool {
+        let asked = self.item_word(lane.number(), ASKED);
+        let before = self.get(asked);
+        if before & SPENT != 0 {
+            return false;
+        }
+        self.put(asked, before | SPENT);
+        kill::point();
+        let hook = lane.get(HOOK);
+        if hook as u32 == self.name {
+            lane.swap_if(HOOK, hook, self.name as u64);
+        }
+        true
+    }
+
+    /// Whether lane number `number` is a one-shot that has been told, and not asked anew.
+    pub fn is_spent(&self, number: usize) -> bool {
+        self.get(self.item_word(number, ASKED)) & SPENT != 0
     }
 
     /// The lock is the caller's: the lane is not in the set any more. As long as the host has it
@@ -463,12 +489,12 @@ impl Members {
         lane.put(TOLD, self.get(POLLS) + 1);
     }
 
-    /// Whether it has been asked within so many ticks, and had nothing of this lane: of an edge it
-    /// tells once.
+    /// Whether it has been asked within so many ticks, and had nothing of this lane, of which it
+    /// tells `once`: of an edge, or of a one-shot.
     #[inline(always)]
-    pub fn is_quiet(&self, lane: &Pipe, span: u64, edges: bool) -> bool {
+    pub fn is_quiet(&self, lane: &Pipe, span: u64, once: bool) -> bool {
         let told = lane.get(TOLD);
-        let since = told == 0 || !edges && self.get(POLLS) + 1 > told;
+        let since = told == 0 || !once && self.get(POLLS) + 1 > told;
         since && self.is_polled_within(span)
     }
 

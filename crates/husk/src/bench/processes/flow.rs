@@ -14,6 +14,7 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
@@ -65,6 +66,8 @@ enum Way {
     Pair,
     /// Two sockets connected by a name in the directory of the measurement.
     Name,
+    /// The same over 127.0.0.1.
+    Tcp,
 }
 
 /// One repetition.
@@ -108,6 +111,9 @@ pub const ALL: &[Row] = &[
     sockets("socket pair, ping-pong, 4 processes", 400, ping_pong(2), Way::Pair),
     sockets("socket pair, 4 KiB blocks", 8_000, Work::Stream(PAGE), Way::Pair),
     sockets("socket by name, ping-pong, a core each", 500, apart(BRIEF_GAP), Way::Name),
+    sockets("TCP, ping-pong, awake", 500, apart(Duration::ZERO), Way::Tcp),
+    sockets("TCP, ping-pong, both asleep", 50, ASLEEP, Way::Tcp),
+    Row { way: Way::Tcp, ..row("TCP, 64 KiB blocks", 1.5, 1_000, Work::Stream(16 * PAGE)) },
 ];
 const LONGER: &str = "ping-pong, a core each, 2 us";
 const ASLEEP: Work = Work::PingPong { drivers: 1, gap: Duration::ZERO, asleep: true, apart: true };
@@ -299,27 +305,38 @@ type Ends = [[OwnedFd; 2]; 2];
 
 impl Way {
     fn ends(self) -> anyhow::Result<Ends> {
-        let (mine, theirs) = match self {
+        let (mine, theirs): (OwnedFd, OwnedFd) = match self {
             Way::Pipes => {
                 let ((from, back), (there, to)) = (pipe()?, pipe()?);
                 return Ok([[from.into(), to.into()], [there.into(), back.into()]]);
             }
-            Way::Pair => UnixStream::pair()?,
+            Way::Pair => UnixStream::pair().map(|(mine, theirs)| (mine.into(), theirs.into()))?,
             Way::Name => by_name()?,
+            Way::Tcp => by_port()?,
         };
-        let both = |socket: UnixStream| anyhow::Ok([socket.try_clone()?.into(), socket.into()]);
+        let both = |socket: OwnedFd| anyhow::Ok([socket.try_clone()?, socket]);
         Ok([both(mine)?, both(theirs)?])
     }
 }
 
 /// One that connected, and one that was accepted.
-fn by_name() -> anyhow::Result<(UnixStream, UnixStream)> {
+fn by_name() -> anyhow::Result<(OwnedFd, OwnedFd)> {
     let name = format!("flow-{}", std::process::id());
     let listener = UnixListener::bind(&name)?;
     let connected = UnixStream::connect(&name)?;
     let (accepted, _) = listener.accept()?;
     std::fs::remove_file(&name)?;
-    Ok((connected, accepted))
+    Ok((connected.into(), accepted.into()))
+}
+
+/// The same, of TCP.
+fn by_port() -> anyhow::Result<(OwnedFd, OwnedFd)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let connected = TcpStream::connect(listener.local_addr()?)?;
+    let (accepted, _) = listener.accept()?;
+    connected.set_nodelay(true)?;
+    accepted.set_nodelay(true)?;
+    Ok((connected.into(), accepted.into()))
 }
 
 impl Started {

@@ -16,8 +16,10 @@ use crate::bench::processes::exec::find;
 /// Who is asked, and how.
 #[derive(Clone, Copy)]
 pub enum Load {
-    /// redis over TCP, by redis-benchmark.
+    /// redis, by redis-benchmark.
     Redis {
+        /// What it is asked over.
+        way: Way,
         /// Connections at a time.
         connections: u32,
         /// Requests under way on each.
@@ -27,8 +29,13 @@ pub enum Load {
     },
     /// PostgreSQL by `pgbench -S`, with so many clients.
     Postgres(Way, u32),
-    /// nginx by wrk, which keeps so many connections.
-    Nginx(u32),
+    /// nginx by wrk, with so many connections at a time.
+    Nginx {
+        /// How many.
+        connections: u32,
+        /// Whether they are kept, or each is for one request.
+        keeps: bool,
+    },
     /// One of [`Loop`], asked over so many connections that are kept.
     Loop(Loop, u32),
 }
@@ -57,15 +64,18 @@ pub enum Way {
     Unix,
 }
 
-/// `$1` port, `$2` directory, then how to ask.
-const REDIS: &str = "port=$1; cd \"$2\" || exit 1; shift 2
-redis-server --bind 127.0.0.1 --port \"$port\" --save '' --appendonly no --loglevel warning &
+/// `$1` port, `$2` directory, `$3` way, then how to ask.
+const REDIS: &str = "port=$1; cd \"$2\" || exit 1; way=$3; shift 3
+redis-server --bind 127.0.0.1 --port \"$port\" --unixsocket redis.sock \\
+    --save '' --appendonly no --loglevel warning &
 server=$!
+where=\"-p $port\"
+[ \"$way\" = tcp ] || where='-s redis.sock'
 for look in $(seq 1 200); do
-    redis-cli -p \"$port\" ping >/dev/null 2>&1 && break
+    redis-cli $where ping >/dev/null 2>&1 && break
     sleep 0.05
 done
-redis-benchmark -p \"$port\" -t set,get -q \"$@\"
+redis-benchmark $where -t set,get -q \"$@\"
 status=$?
 kill -KILL \"$server\"; wait \"$server\" 2>/dev/null
 exit $status";
@@ -107,7 +117,8 @@ for look in $(seq 1 200); do
     (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
     sleep 0.05
 done
-wrk -t 1 -c "$1" -d 2s "http://127.0.0.1:$port/page"
+[ "$2" = keeps ] || header='Connection: close'
+wrk -t 1 -c "$1" ${header:+-H "$header"} -d 2s "http://127.0.0.1:$port/page"
 status=$?
 kill -QUIT "$server"; wait "$server" 2>/dev/null
 exit $status"#;
@@ -166,17 +177,32 @@ impl Loop {
     }
 }
 
+impl Way {
+    /// As the scripts are told.
+    const fn word(self) -> &'static str {
+        match self {
+            Way::Tcp => "tcp",
+            Way::Unix => "unix",
+        }
+    }
+}
+
 impl Load {
     /// So many connections to redis, with so many requests under way on each.
-    pub const fn redis(connections: u32, pipeline: u32, requests: u64) -> Load {
-        Load::Redis { connections, pipeline, requests }
+    pub const fn redis(way: Way, connections: u32, pipeline: u32, requests: u64) -> Load {
+        Load::Redis { way, connections, pipeline, requests }
+    }
+
+    /// So many connections to nginx, which are kept or not.
+    pub const fn nginx(connections: u32, keeps: bool) -> Load {
+        Load::Nginx { connections, keeps }
     }
 
     fn programs(&self) -> &'static [&'static str] {
         match self {
             Load::Redis { .. } => &["redis-server", "redis-benchmark", "redis-cli"],
             Load::Postgres(..) => &["pgbench", "setpriv"],
-            Load::Nginx(_) => &["nginx", "wrk"],
+            Load::Nginx { .. } => &["nginx", "wrk"],
             Load::Loop(which, _) => which.programs(),
         }
     }
@@ -185,23 +211,25 @@ impl Load {
         match self {
             Load::Redis { .. } => REDIS,
             Load::Postgres(..) => POSTGRES,
-            Load::Nginx(_) => NGINX,
+            Load::Nginx { .. } => NGINX,
             Load::Loop(..) => LOOP,
         }
     }
 
     fn arguments(&self) -> Vec<String> {
         match self {
-            Load::Redis { connections, pipeline, requests } => {
+            Load::Redis { way, connections, pipeline, requests } => {
                 let (connections, pipeline) = (u64::from(*connections), u64::from(*pipeline));
                 let options = [("-c", connections), ("-P", pipeline), ("-n", *requests)];
-                options.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]).collect()
+                let option = |&(name, n): &(&str, u64)| [name.to_owned(), n.to_string()];
+                let options = options.iter().flat_map(option);
+                std::iter::once(way.word().to_owned()).chain(options).collect()
             }
-            Load::Postgres(way, clients) => {
-                let way = if matches!(way, Way::Tcp) { "tcp" } else { "unix" };
-                vec![way.to_owned(), clients.to_string()]
+            Load::Postgres(way, clients) => vec![way.word().to_owned(), clients.to_string()],
+            Load::Nginx { connections, keeps } => {
+                let how = if *keeps { "keeps" } else { "closes" };
+                vec![connections.to_string(), how.to_owned()]
             }
-            Load::Nginx(connections) => vec![connections.to_string()],
             Load::Loop(which, connections) => {
                 let command = which.command().iter().map(|&word| word.to_owned());
                 std::iter::once(connections.to_string()).chain(command).collect()
@@ -217,7 +245,7 @@ impl Load {
             (Load::Redis { .. }, [rate, "requests", "per"]) => Some(*rate),
             // `tps = 123.4 (without initial connection time)`
             (Load::Postgres(..), ["tps", "=", rate]) => Some(*rate),
-            (Load::Nginx(_) | Load::Loop(..), ["Requests/sec:", rate, _]) => Some(*rate),
+            (Load::Nginx { .. } | Load::Loop(..), ["Requests/sec:", rate, _]) => Some(*rate),
             _ => None,
         });
         found.filter_map(|rate| rate.parse().ok()).collect()
@@ -225,7 +253,7 @@ impl Load {
 
     /// Whether what it prints says that not all was answered.
     fn failed(&self, said: &str) -> bool {
-        matches!(self, Load::Nginx(_))
+        matches!(self, Load::Nginx { .. })
             && ["Non-2xx", "Socket errors"].iter().any(|words| said.contains(words))
     }
 
@@ -269,11 +297,11 @@ mod tests {
     fn the_last_rate_of_each_kind_is_read() {
         let said = "SET: rps=0.0 (overall: 0.0)\rSET: 61728.39 requests per second, p50=0.4 msec\n\
                     GET: 70000.00 requests per second, p50=0.3 msec\n";
-        assert_eq!(Load::redis(1, 1, 1).rates(said), [61728.39, 70000.0]);
+        assert_eq!(Load::redis(Way::Tcp, 1, 1, 1).rates(said), [61728.39, 70000.0]);
         let said = "latency average = 0.1 ms\ntps = 1234.5 (without initial connection time)\n";
         assert_eq!(Load::Postgres(Way::Tcp, 8).rates(said), [1234.5]);
         let said = "  9 requests in 2.00s, 1MB read\nRequests/sec:   4711.08\nTransfer/sec: 1MB\n";
-        assert_eq!(Load::Nginx(50).rates(said), [4711.08]);
-        assert!(Load::Nginx(50).failed("  Socket errors: connect 1, read 0"));
+        assert_eq!(Load::nginx(50, true).rates(said), [4711.08]);
+        assert!(Load::nginx(50, true).failed("  Socket errors: connect 1, read 0"));
     }
 }
