@@ -14,7 +14,7 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
@@ -331,7 +331,7 @@ fn by_name() -> anyhow::Result<(OwnedFd, OwnedFd)> {
 
 /// The same, of TCP.
 fn by_port() -> anyhow::Result<(OwnedFd, OwnedFd)> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let connected = TcpStream::connect(listener.local_addr()?)?;
     let (accepted, _) = listener.accept()?;
     connected.set_nodelay(true)?;
