@@ -116,7 +116,7 @@ cd "$WORK"; rm -rf ./*
 until ls -a | grep -q '[.]husk-tmp-' || ! kill -0 $! 2> /dev/null; do :; done
 kill -TERM $!; until grep -q 'files left' "$OUT/said" || ! kill -0 $! 2> /dev/null; do :; done
 kill -TERM $!; wait $!
-name=$(grep -o 'image run-[0-9]*' "$OUT/said" | cut -c7-) || exit 0
+name=$(grep -o 'image run-[0-9]*' "$OUT/said") || exit 0; name=${name#image }
 echo stopped; ls -A | wc -l; "$HUSK" down "$name" > /dev/null 2>&1
 cat * | sort | uniq -c | tr -s ' '; ls -a | grep -c '[.]husk-tmp-' || true
 "#;

@@ -93,7 +93,7 @@ fn a_server_of_each_kind_can_be_measured() {
 #[test]
 fn every_row_of_pipes_can_be_measured() {
     let all = rows("pipes", "");
-    assert_eq!(all.len(), 20, "{all:?}");
+    assert_eq!(all.len(), 23, "{all:?}");
     for row in all {
         // Rows of one thread are of slices, the others of rounds, with their best.
         let kind = if row["slowed"].is_null() { "best" } else { "slowed" };
