@@ -222,8 +222,10 @@ const GET: Calls = &[
     (&["write", "sendto"], "send", "until the next epoll_wait", Some(0.37)),
 ];
 
-/// A line of `husk trace --json`.
-#[derive(Deserialize)]
+/// A line of `husk trace --json`. One that says how many calls were not recorded has no name of a
+/// call: no request goes over it.
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct Traced {
     time_ns: u64,
     call: String,
@@ -370,6 +372,10 @@ mod tests {
             line(38, "read", 40, 2),
             line(41, "write", 5, 3),
             line(45, "epoll_wait", 1, 1),
+            line(47, "read", 40, 2),
+            serde_json::from_str(r#"{"not_recorded":7}"#).expect("it is no call"),
+            line(51, "write", 5, 3),
+            line(55, "epoll_wait", 1, 1),
         ];
         assert_eq!(cycles(&lines, GET), [[10, 1, 2, 2, 3, 1]]);
     }
