@@ -120,19 +120,18 @@ fn read(side: &mut Side) {
     }
 }
 
+/// The ring comes into use.
+fn warm(side: &mut Side) {
+    for _ in 0..20 {
+        write(side);
+        read(side);
+    }
+}
+
 /// `epoll_wait` as the client makes it, up to the host's call.
 fn sleep(side: &mut Side) {
     for _ in 0..PATIENCE {
-        if side.direct.epoll_lock(side.set).is_err() {
-            return;
-        }
-        let mut found = 0;
-        side.direct.epoll_collect(side.set, 8, &mut |_, _, _| {
-            found += 1;
-            true
-        });
-        side.direct.epoll_unlock(side.set);
-        if found > 0 {
+        if collect(side) != Some(0) {
             return;
         }
         match side.direct.epoll_sleep(side.set) {
@@ -203,10 +202,7 @@ fn end(mut side: Side) {
 fn play(boss: &mut Direct, deed: fn(&mut Side), acts: fn(&mut Side), point: u64) -> Option<bool> {
     let polls = [deed, acts].iter().any(|&act| std::ptr::fn_addr_eq(act, poll as fn(&mut Side)));
     let (mut main, mut other) = stage(boss, if polls { 0 } else { libc::EPOLLIN });
-    for _ in 0..20 {
-        write(&mut main);
-        read(&mut main);
-    }
+    warm(&mut main);
     if polls {
         poll(&mut main)
     } else {
@@ -267,7 +263,7 @@ fn rearm(side: &mut Side) {
     }
 }
 
-/// The thread that uses the set is told of all that there is.
+/// The thread that uses the set is told of all that there is; `None`: its lock could not be had.
 fn collect(side: &mut Side) -> Option<u32> {
     let mut found = 0;
     side.direct.epoll_lock(side.set).ok()?;
@@ -293,10 +289,7 @@ fn lost_of_one_shots(boss: &mut Direct) -> Option<String> {
     for (name, deed, acts, bytes, asleep) in plays {
         for point in 1..POINTS_MAX {
             let (mut main, mut other) = stage(boss, libc::EPOLLIN | ONE_SHOT);
-            for _ in 0..20 {
-                write(&mut main);
-                read(&mut main);
-            }
+            warm(&mut main);
             write(&mut main);
             assert_eq!(collect(&mut main), Some(1), "it is spent");
             read(&mut main);
@@ -362,10 +355,7 @@ fn killed_in_a_shared_set(boss: &mut Direct) -> u32 {
     for (number, deed) in deeds.into_iter().enumerate() {
         for point in 1..POINTS_MAX {
             let (mut main, mut other) = stage(boss, libc::EPOLLIN | ONE_SHOT);
-            for _ in 0..20 {
-                write(&mut main);
-                read(&mut main);
-            }
+            warm(&mut main);
             let status = support::wait(support::fork(move || {
                 let own = Direct::attach(clock, other.direct.current(), std::process::id(), tid());
                 other.direct = own.expect("attached");
@@ -411,10 +401,7 @@ fn killed_beside_a_sleeper(boss: &mut Direct) -> u32 {
     let mut windows = 0;
     for point in 1..POINTS_MAX {
         let (mut main, mut other) = stage(boss, libc::EPOLLIN);
-        for _ in 0..20 {
-            write(&mut main);
-            read(&mut main);
-        }
+        warm(&mut main);
         ASLEEP.store(false, Ordering::SeqCst);
         // As a writer that has seen the set awake.
         let mut byte = 7u8;
@@ -458,10 +445,7 @@ fn killed_beside_a_poll(boss: &mut Direct) -> u32 {
     let mut windows = 0;
     for point in 1..POINTS_MAX {
         let (mut main, mut other) = stage(boss, 0);
-        for _ in 0..20 {
-            write(&mut main);
-            read(&mut main);
-        }
+        warm(&mut main);
         poll(&mut main);
         assert!(ASLEEP.swap(false, Ordering::SeqCst), "the ring is empty");
         WOKEN.store(false, Ordering::SeqCst);
@@ -521,10 +505,7 @@ impl Memory for Interrupted {
 fn come_beside_an_event_of_the_host(boss: &mut Direct) {
     let edges = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET;
     let (mut main, other) = stage(boss, edges);
-    for _ in 0..20 {
-        write(&mut main);
-        read(&mut main);
-    }
+    warm(&mut main);
     let plain = Plain { region: -1 };
     let buffers = Box::leak(Box::new(Buffers::new()));
     let mut client = Client::new(main.direct, plain, Interrupted(plain), buffers);

@@ -191,12 +191,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     pub(super) fn settle_member(&mut self, set: Set, number: u32) {
         let Some(host) = self.services.epoll_registered(set, number) else { return };
         let Some((member, on)) = self.services.epoll_member(set, number) else { return };
-        if on && (host == member.mask || self.is_spent(set, number)) {
+        if on && (host == member.mask || self.services.epoll_is_spent(set, number)) {
             return self.services.epoll_register(set, number, Some(host), false);
         }
         let fd = self.services.epoll_number(set) as usize;
-        let same = |end: End| end.pipe == member.lane;
-        let known = self.socket_end(member.fd as usize).is_some_and(same);
+        let known = self.is_number_of(&member);
         if self.epoll_set(fd) == Some(set) && known {
             let told = core::hint::black_box(event(member.mask, TAG | u64::from(number)));
             let command = if on { EPOLL_CTL_MOD } else { EPOLL_CTL_DEL };
@@ -224,11 +223,15 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.services.epoll_unlock(set);
     }
 
+    /// Whether the number of a member is that of its lane yet.
+    pub(super) fn is_number_of(&mut self, member: &Member) -> bool {
+        self.socket_end(member.fd as usize).is_some_and(|end| end.pipe == member.lane)
+    }
+
     /// The host looks at a member again, and tells of what it finds.
     fn ask_anew(&mut self, set: Set, member: &Member) {
         let fd = self.services.epoll_number(set) as usize;
-        let same = |end: End| end.pipe == member.lane;
-        let known = self.socket_end(member.fd as usize).is_some_and(same);
+        let known = self.is_number_of(member);
         if self.epoll_set(fd) == Some(set) && known {
             let tag = TAG | u64::from(member.lane.number());
             let told = core::hint::black_box(event(member.mask, tag));
@@ -544,8 +547,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.remove_bell(set, fd);
         for number in 0..PIPE_NUMBERS {
             let Some((member, true)) = self.services.epoll_member(set, number) else { continue };
-            let same = |end: End| end.pipe == member.lane;
-            if self.socket_end(member.fd as usize).is_some_and(same) {
+            if self.is_number_of(&member) {
                 let spent = self.services.epoll_is_spent(set, number);
                 let mask = if spent { member.mask & HOW } else { member.mask };
                 let plain = core::hint::black_box(event(mask, member.data));

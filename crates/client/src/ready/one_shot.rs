@@ -18,7 +18,7 @@ use crate::socket::ring_drain::To;
 use crate::{Client, Host, Memory};
 use husk_proto::Services;
 use husk_proto::epoll::{Member, Set};
-use husk_proto::pipe::{End, Pipe};
+use husk_proto::pipe::Pipe;
 
 /// `EPOLLONESHOT`.
 pub(super) const ONE_SHOT: u32 = 1 << 30;
@@ -26,10 +26,6 @@ pub(super) const ONE_SHOT: u32 = 1 << 30;
 pub(super) const HOW: u32 = 0xf << 28;
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
-    pub(super) fn is_spent(&self, set: Set, number: u32) -> bool {
-        self.services.epoll_is_spent(set, number)
-    }
-
     /// The host has fired for a one-shot, which is disarmed there now.
     pub(super) fn tell_one_shot(&mut self, set: Set, told: &mut Told, number: u32, events: u32) {
         self.lock_set(set);
@@ -37,7 +33,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             && member.mask & ONE_SHOT != 0
         {
             self.services.epoll_register(set, number, Some(member.mask & HOW), false);
-            let spent = self.is_spent(set, number);
+            let spent = self.services.epoll_is_spent(set, number);
             if !spent || told.has(number) {
                 let events = self.still_ready(&member, events);
                 let events = events | self.services.epoll_add_ring(set, number);
@@ -57,8 +53,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
     /// anew, meanwhile.
     fn still_ready(&mut self, member: &Member, events: u32) -> u32 {
         let events = events & (member.mask | ALWAYS);
-        let same = |end: End| end.pipe == member.lane;
-        if self.socket_end(member.fd as usize).is_some_and(same) {
+        if self.is_number_of(member) {
             events & u32::from(self.ready_for(member.fd as usize, member.mask as u16))
         } else {
             events

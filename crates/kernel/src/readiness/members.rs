@@ -150,10 +150,9 @@ pub fn stir(set: Set, lane: Pipe) {
 }
 
 /// `Epolls::epoll_spend`.
-pub fn spend(set: Set, lane: Pipe) -> bool {
-    match (of(set), ring_of(lane)) {
-        (Some(members), Ok(ring)) => members.spend(&ring),
-        _ => false,
+pub fn spend(set: Set, lane: Pipe) {
+    if let (Some(members), Ok(ring)) = (of(set), ring_of(lane)) {
+        members.spend(&ring);
     }
 }
 

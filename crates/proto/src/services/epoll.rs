@@ -189,8 +189,8 @@ Epolls in epoll, operations {
     epoll_set_number = - { set: Set, fd: u32 } -> () = (),
         by readiness::members::set_number without kernel;
 
-    /// Under the lock: a one-shot has been told; false: that was so already.
-    epoll_spend = - { set: Set, lane: Pipe } -> bool = false,
+    /// Under the lock: a one-shot has been told.
+    epoll_spend = - { set: Set, lane: Pipe } -> () = (),
         by readiness::members::spend without kernel;
 
     /// The sleep that a set is in, if nobody has woken it; 0: none.

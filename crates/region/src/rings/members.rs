@@ -226,12 +226,12 @@ impl Members {
         true
     }
 
-    /// The lock is the caller's: a one-shot has been told. False: that was so already.
-    pub fn spend(&self, lane: &Pipe) -> bool {
+    /// The lock is the caller's: a one-shot has been told.
+    pub fn spend(&self, lane: &Pipe) {
         let asked = self.item_word(lane.number(), ASKED);
         let before = self.get(asked);
         if before & SPENT != 0 {
-            return false;
+            return;
         }
         self.put(asked, before | SPENT);
         kill::point();
@@ -239,7 +239,6 @@ impl Members {
         if hook as u32 == self.name {
             lane.swap_if(HOOK, hook, self.name as u64);
         }
-        true
     }
 
     /// Whether lane number `number` is a one-shot that has been told, and not asked anew.
