@@ -81,12 +81,18 @@ pub fn of(pid: u32) -> Vec<Wait> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut threads: Vec<u32> =
         tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
-    threads.sort_unstable();
+    in_order(pid, &mut threads);
     let wait = |thread: u32| {
         let said = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall"));
         of_line(thread, &said.unwrap_or_default())
     };
     threads.into_iter().map(wait).collect()
+}
+
+/// The first thread of the process, then the others: their numbers begin anew when they have come
+/// to an end, so the first one need not have the lowest.
+fn in_order(pid: u32, threads: &mut [u32]) {
+    threads.sort_unstable_by_key(|&thread| (thread != pid, thread));
 }
 
 /// What a line of `syscall` says: `running`, or number and arguments of the call it sleeps in.
@@ -187,10 +193,18 @@ mod tests {
     }
 
     #[test]
-    fn this_very_thread_is_in_the_call_that_asks() {
+    fn the_first_thread_comes_first_where_numbers_began_anew() {
         let pid = std::process::id();
-        let all = of(pid);
-        assert!(all.first().is_some_and(|first| first.thread == pid), "{all:?}");
+        let numbers: Vec<u32> = of(pid).iter().map(|one| one.thread).collect();
+        assert_eq!(numbers.first(), Some(&pid));
+        let mut later = vec![569, 31_442, 29_802, 31_441];
+        in_order(29_802, &mut later);
+        assert_eq!(later, [29_802, 569, 31_441, 31_442]);
+    }
+
+    #[test]
+    fn this_very_thread_is_in_the_call_that_asks() {
+        let all = of(std::process::id());
         assert!(all.iter().any(|one| one.call.as_deref() == Some("read")), "{all:?}");
     }
 }
