@@ -6,6 +6,7 @@ use husk_client::{Host, Mapping, Memory};
 use husk_proto::Inode;
 use husk_proto::fs::{Run, Span};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `MAP_FIXED`.
 const FIXED: usize = 0x10;
@@ -21,8 +22,12 @@ pub struct Plain {
 /// Words that stand for room on the stack.
 const ROOM_WORDS: usize = 512;
 
+/// Calls so far.
+pub static CALLS: AtomicU64 = AtomicU64::new(0);
+
 /// A raw call.
 pub fn host(number: usize, args: [usize; 6]) -> i64 {
+    CALLS.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the tests pass addresses of live buffers, or 0 and 1 where the kernel is to refuse.
     unsafe { husk_host::syscall(number, args) as i64 }
 }

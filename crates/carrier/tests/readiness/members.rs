@@ -529,6 +529,30 @@ fn come_beside_an_event_of_the_host(boss: &mut Direct) {
     assert_eq!(event[4..12], DATA.to_le_bytes());
 }
 
+/// Where threads share a set it is the host's. Who asks a one-shot of it anew, while the next byte
+/// is at the host already, makes no call to see what its ring has.
+fn asked_anew_in_a_set_of_the_hosts(boss: &mut Direct) {
+    let (mut main, mut other) = stage(boss, libc::EPOLLIN | ONE_SHOT);
+    warm(&mut main);
+    assert_eq!(main.direct.epoll_lock(main.set), Ok(()));
+    main.direct.epoll_leave_to_host(main.set);
+    main.direct.epoll_unlock(main.set);
+    let plain = Plain { region: -1 };
+    let buffers = Box::leak(Box::new(Buffers::new()));
+    let mut client = Client::new(main.direct, plain, plain, buffers);
+    let mut event = [0u8; EVENT_BYTES];
+    event[..4].copy_from_slice(&((libc::EPOLLIN | ONE_SHOT) as u32).to_le_bytes());
+    let [set, fd] = [main.epoll, main.fds[0]].map(|fd| fd as usize);
+    let args = [set, libc::EPOLL_CTL_MOD as usize, fd, event.as_ptr() as usize, 0, 0];
+    let anew = Call { number: nr::epoll_ctl, args };
+    assert!(matches!(client.call(anew), Verdict::Pass));
+    write(&mut other);
+    assert_eq!(other.direct.pipe_at_host(other.lane), 1);
+    let before = plain::CALLS.load(Ordering::Relaxed);
+    assert!(matches!(client.call(anew), Verdict::Pass));
+    assert_eq!(plain::CALLS.load(Ordering::Relaxed), before);
+}
+
 #[test]
 fn nobody_sleeps_beside_bytes_of_a_ring() {
     let (mut boss, _) = image(LAYOUT, Cover::Memory);
@@ -557,4 +581,5 @@ fn nobody_sleeps_beside_bytes_of_a_ring() {
     drop(std::panic::take_hook());
     assert!(windows[0] >= 2 && windows[1] >= 1, "{windows:?}");
     come_beside_an_event_of_the_host(&mut boss);
+    asked_anew_in_a_set_of_the_hosts(&mut boss);
 }

@@ -232,6 +232,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
 
     /// A read end that the image does not keep track of in its set is the host's for ever.
     fn surrender_to_set(&mut self, fd: usize, end: End) -> Result<(), Errno> {
+        // Each thread of a pool comes here when it asks a one-shot anew: what is the host's already
+        // needs no look at its other end.
+        if end.socket && self.services.lane_is_left(end.pipe) {
+            return Ok(());
+        }
         self.services.pipe_pin(end.pipe);
         if end.socket {
             return self.withdraw_lane(end.pipe, To::Set);

@@ -152,6 +152,11 @@ pub fn is_pinned(lane: Pipe) -> bool {
     ring_of(lane).map_or(true, |ring| ring.is_pinned())
 }
 
+/// `Pipes::lane_is_left`.
+pub fn is_left(lane: Pipe) -> bool {
+    ring_of(lane).map_or(true, |ring| ring.is_left())
+}
+
 /// `Pipes::lane_is_hosts`. In a set a lane keeps its name, by which the host tells of it.
 pub fn is_hosts(lane: Pipe) -> bool {
     let Ok(ring) = ring_of(lane) else { return true };

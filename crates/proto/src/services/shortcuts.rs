@@ -193,6 +193,10 @@ Shortcuts in shortcuts, looks {
     lane_is_pinned = - { lane: Pipe } -> bool = true,
         by pipe::lanes::is_pinned without kernel;
 
+    /// Whether that is so, and nothing is left in its ring.
+    lane_is_left = - { lane: Pipe } -> bool = false,
+        by pipe::lanes::is_left without kernel;
+
     /// Locks are held (`Withdrawal::Bytes`): whether the host has no bytes of the pipe.
     pipe_is_even = - { pipe: Pipe } -> bool = false,
         by pipe::flow::is_even;

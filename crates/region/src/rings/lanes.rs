@@ -136,12 +136,17 @@ impl Pipe {
         self.is_reset() && self.swap_if(RESET, RESET_UNTOLD, RESET_TOLD)
     }
 
-    /// Whether the ring of this life is empty and will stay so, and nothing is to be told.
-    pub fn is_hosts_for_good(&self) -> bool {
+    /// Whether the ring of this life is empty and will stay so.
+    pub fn is_left(&self) -> bool {
         match self.mode() {
             None => true,
-            mode => self.is_pinned() && mode == Some(Mode::Host) && !self.is_reset(),
+            mode => mode == Some(Mode::Host) && self.is_pinned(),
         }
+    }
+
+    /// The same, and nothing is to be told.
+    pub fn is_hosts_for_good(&self) -> bool {
+        self.is_left() && (self.mode().is_none() || !self.is_reset())
     }
 
     /// Bytes that the host has been given and nobody has taken.
