@@ -11,6 +11,7 @@ mod node_deaths;
 mod node_leases;
 mod node_locks;
 mod node_maps;
+mod node_techniques;
 mod nodes;
 mod passed;
 mod volume;

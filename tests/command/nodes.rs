@@ -532,7 +532,7 @@ mkfifo "$0/go"; exec perl -e "$begins" "$0""#;
     let socket = std::cell::OnceCell::new();
     let seen = "100600 7 two\n";
     beside_an_agent(
-        "nodes-slots",
+        ("nodes-slots", ""),
         script,
         ("begun\n", seen),
         &|agent| {
@@ -544,7 +544,7 @@ mkfifo "$0/go"; exec perl -e "$begins" "$0""#;
 }
 
 /// Where the process listens that has its socket as standard output.
-fn socket_of(agent: i32) -> PathBuf {
+pub fn socket_of(agent: i32) -> PathBuf {
     let open = fs::read_link(format!("/proc/{agent}/fd/1")).expect("its socket");
     let open = open.to_string_lossy().into_owned();
     let inode = open.trim_start_matches("socket:[").trim_end_matches(']');
@@ -566,12 +566,12 @@ pub fn beside_a_stopped_agent(name: &str, script: &str, begun: &str, seen_then: 
     };
     let stop = |agent| signal(agent, Signal::STOP);
     let go_on = |agent| signal(agent, Signal::CONT);
-    beside_an_agent(name, script, (begun, seen_then), &stop, &go_on)
+    beside_an_agent((name, ""), script, (begun, seen_then), &stop, &go_on)
 }
 
-/// The same where `begin` and `end` do something to the agent.
-fn beside_an_agent(
-    name: &str,
+/// The same in an image `without` a technique, where `begin` and `end` do something to the agent.
+pub fn beside_an_agent(
+    (name, without): (&str, &str),
     script: &str,
     (begun, seen_then): (&str, &str),
     begin: &dyn Fn(i32),
@@ -583,7 +583,9 @@ fn beside_an_agent(
     let told = scratch.fresh("told");
     let path = told.to_str().expect("a plain path");
     let argv = ["sh", "-c", "HUSK_NODE=1 exec bash -c \"$0\" \"$1\"", script, path];
-    let running = Run::start(husk(&["--nodes", "2"], &argv), &work, scratch.path());
+    let mut command = husk(&["--nodes", "2"], &argv);
+    command.env("HUSK_WITHOUT", without);
+    let running = Run::start(command, &work, scratch.path());
     let said =
         |name: &str| fs::read_to_string(told.join(name)).ok().filter(|text| !text.is_empty());
     assert_eq!(until("the first line", || said("begun")), begun);

@@ -27,7 +27,7 @@ use husk_kernel::Kernel;
 use husk_link::{PATH_BYTES_MAX, Slots, call_for_descriptors, is_whole};
 use husk_proto::{Errno, Inode, Result};
 use husk_region::{
-    HOME_CACHE_ADDRESS, HOME_SLOTS_ADDRESS, HOME_STATE_ADDRESS, Layout, Region, Session,
+    HOME_CACHE_ADDRESS, HOME_SLOTS_ADDRESS, HOME_STATE_ADDRESS, Layout, Region, Session, Without,
 };
 use husk_wire::messages::decode_reply;
 use husk_wire::{AFAR, Header, Kind, message};
@@ -94,7 +94,9 @@ impl Direct {
         let first = state.compare_exchange(UNKNOWN, ASKING, Ordering::Acquire, Ordering::Acquire);
         if first.is_ok() {
             let (region, has_slots) = self.map_home().unzip();
-            HOME.has_slots.store(has_slots == Some(true), Ordering::Release);
+            let has = |technique| !self.without().has(technique);
+            HOME.has_slots.store(has_slots == Some(true) && has(Without::SLOTS), Ordering::Release);
+            let region = region.filter(|_| has(Without::LOOKS));
             if let Some(region) = region {
                 // SAFETY: only this thread has made it ASKING, and nobody reads before MAPPED.
                 unsafe { (*HOME.region.get()).write(region) };
@@ -102,7 +104,7 @@ impl Direct {
             let is_last = HOME.asked.fetch_add(1, Ordering::Relaxed) + 1 == ASKED_MAX;
             let next = match region {
                 Some(_) => MAPPED,
-                None if is_last || self.node() >= AFAR => NONE,
+                None if is_last || self.node() >= AFAR || !has(Without::LOOKS) => NONE,
                 None => UNKNOWN,
             };
             state.store(next, Ordering::Release);

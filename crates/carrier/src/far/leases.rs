@@ -22,6 +22,7 @@ use husk_kernel::process;
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::want;
 use husk_proto::{Credentials, Files, Inode, Result, Shortcuts as _};
+use husk_region::Without;
 use husk_wire::AFAR;
 
 use super::home::there;
@@ -70,7 +71,7 @@ impl Direct {
         let Slot::Husk(description) = slot else { return false };
         let stands_for = leases::stands_for(&self.kernel, description);
         let Ok(Some((inode, 1..))) = stands_for else { return false };
-        if self.node() >= AFAR {
+        if self.node() >= AFAR || self.without().has(Without::LEASES) {
             return false;
         }
         let fits = self.peek(|home| Ok(leases::is_fit(home, inode)? && !leases::is_watched(home)));

@@ -13,9 +13,10 @@ use husk_kernel::descriptor::table;
 use husk_kernel::fs::{attributes, walk};
 use husk_kernel::process::pins;
 use husk_proto::descriptor::{Description, Open, Shown, Slot};
-use husk_proto::fs::{Change, Time};
+use husk_proto::fs::{Change, Node, Time};
 use husk_proto::process::{Processes as _, WorkingDirectory};
 use husk_proto::{Credentials, Errno, Files, Inode, Result, Shortcuts as _};
+use husk_region::Without;
 use husk_wire::record::{Access, Spot};
 use husk_wire::text::List;
 use husk_wire::{AFAR, message, request};
@@ -283,6 +284,11 @@ impl Direct {
         limit: u32,
     ) -> Result<u32> {
         self.far_number(files, 0, limit)?;
+        if self.without().has(Without::COALESCED) {
+            let made = self.far_create(who, dir, bytes, Node::File(mode))?;
+            // Whoever has made a file may open it, whatever its mode says.
+            return self.far_open(&everything(0, 0), files, made, flags & !O_EXCL, (0, limit));
+        }
         self.far_forget();
         let (mut outgoing, mut incoming) = ([0; SHORT], [0; 1024]);
         let spot = Spot { directory: object(dir), name: name(bytes)? };

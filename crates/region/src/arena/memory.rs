@@ -100,6 +100,14 @@ impl Without {
     pub const RECORDED: Without = Without(32);
     /// Rings of sockets: their bytes are the host's.
     pub const SOCKETS: Without = Without(64);
+    /// Looks of other nodes at the home's memory: the home is asked each time. Leases need them.
+    pub const LOOKS: Without = Without(128);
+    /// Short requests to another node in its memory: each is a connection to its socket.
+    pub const SLOTS: Without = Without(256);
+    /// Files that a node keeps open when its programs close them: each open and close is told.
+    pub const LEASES: Without = Without(512);
+    /// Making a file of another node and opening it in one message: there are two.
+    pub const COALESCED: Without = Without(1024);
 
     /// Both.
     pub const fn and(self, other: Without) -> Without {

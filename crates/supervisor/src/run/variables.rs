@@ -29,7 +29,7 @@ pub struct Variables {
 }
 
 /// Techniques that `HUSK_WITHOUT` can name.
-pub const TECHNIQUES: [(&str, Without); 7] = [
+pub const TECHNIQUES: [(&str, Without); 11] = [
     ("optimistic", Without::OPTIMISTIC),
     ("direct", Without::DIRECT),
     ("affinity", Without::AFFINITY),
@@ -37,6 +37,10 @@ pub const TECHNIQUES: [(&str, Without); 7] = [
     ("gathered", Without::GATHERED),
     ("recorded", Without::RECORDED),
     ("sockets", Without::SOCKETS),
+    ("looks", Without::LOOKS),
+    ("slots", Without::SLOTS),
+    ("leases", Without::LEASES),
+    ("coalesced", Without::COALESCED),
 ];
 
 impl Variables {

@@ -111,9 +111,9 @@ impl Workload {
     }
 
     /// Does it once with `processes` at the same time below the working directory, each in a
-    /// directory of its own or all in one; CPU and wall time in ns, from the first start to the
-    /// last end.
-    pub fn run(&self, processes: u32, together: bool) -> anyhow::Result<(i64, u64)> {
+    /// directory of its own or all in one, on `nodes` by turns, the first on the last one; CPU and
+    /// wall time in ns, from the first start to the last end.
+    pub fn run(&self, processes: u32, together: bool, nodes: u32) -> anyhow::Result<(i64, u64)> {
         let _ = fs::remove_dir_all("workload");
         let place = |index| format!("workload/{}", if together { 0 } else { index });
         for index in 0..processes {
@@ -123,7 +123,11 @@ impl Workload {
         let (before, start) = (cpu_ns()?, Instant::now());
         let mut parts = Parts(Vec::new());
         for index in 0..processes {
-            let part = self.command(index)?.current_dir(place(index)).spawn();
+            let mut part = self.command(index)?;
+            if nodes > 1 {
+                part.env("HUSK_NODE", ((index + nodes - 1) % nodes).to_string());
+            }
+            let part = part.current_dir(place(index)).spawn();
             parts.0.push(part.with_context(|| format!("starting {}", self.name))?);
         }
         parts.finish().with_context(|| self.name)?;

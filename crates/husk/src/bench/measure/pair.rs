@@ -34,7 +34,7 @@ const BATCH_NS: f64 = 3_000_000.0;
 const SLICE_NS: f64 = 20_000.0;
 /// Slices in one round of a row of `pipes`.
 const SLICES: u64 = 150;
-/// Longest wait for one answer.
+/// Longest wait for one answer, where nobody says otherwise.
 const ANSWER_MS: u16 = 30_000;
 /// Empty files made to see what state one costs, after as many that fill the pages there are.
 const EMPTY_FILES: u64 = 40_000;
@@ -44,6 +44,8 @@ pub struct Worker {
     child: Child,
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
+    /// Longest wait for one answer.
+    pub patience_ms: u16,
 }
 
 impl Worker {
@@ -53,7 +55,7 @@ impl Worker {
         let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let orders = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("no pipe")?);
-        Ok(Self { child, orders, answers })
+        Ok(Self { child, orders, answers, patience_ms: ANSWER_MS })
     }
 
     /// The image that it is in.
@@ -88,7 +90,8 @@ impl Worker {
         let orders = self.orders.as_mut().context("closed")?;
         orders.write_all(order.as_bytes()).context("worker ended")?;
         let mut ready = [PollFd::new(self.answers.get_ref().as_fd(), PollFlags::POLLIN)];
-        anyhow::ensure!(poll(&mut ready, ANSWER_MS)? == 1, "no answer within {ANSWER_MS} ms");
+        let most_ms = self.patience_ms;
+        anyhow::ensure!(poll(&mut ready, most_ms)? == 1, "no answer within {most_ms} ms");
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         match line.trim_end().split_once(' ') {

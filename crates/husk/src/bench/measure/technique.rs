@@ -25,6 +25,14 @@ pub enum Technique {
     Recorded,
     /// Bytes of sockets in shared memory.
     Sockets,
+    /// Names, attributes and bytes of another node looked at in its memory, without a message.
+    Looks,
+    /// Short requests to another node in its memory, not by its socket.
+    Slots,
+    /// Files of another node kept open when they are closed, to be opened again without a message.
+    Leases,
+    /// A file of another node made and opened with one message.
+    Coalesced,
     /// Calls answered at patched call sites, not by a trap (off: HUSK_REWRITE=off).
     Rewrite,
     /// The protection key on the image's state (off: --guard=off).
@@ -43,6 +51,10 @@ impl Technique {
             Technique::Gathered => "gathered",
             Technique::Recorded => "recorded",
             Technique::Sockets => "sockets",
+            Technique::Looks => "looks",
+            Technique::Slots => "slots",
+            Technique::Leases => "leases",
+            Technique::Coalesced => "coalesced",
             Technique::Rewrite => "rewrite",
             Technique::Guard => "guard",
         }

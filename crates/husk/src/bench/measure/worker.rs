@@ -6,6 +6,7 @@
 //!   files COUNT NAME   ->   the same               COUNT empty files in the new directory NAME
 //!   own COUNT NAME     ->   ok CPU_NS WALL_NS      workload NAME once, with COUNT processes
 //!   one COUNT NAME     ->   the same, all of them in one directory
+//!   spread-own, spread-one  the same, on two nodes by turns, the first on the second one
 //!   scale COUNT NAME   ->   the same, for 1,000 repetitions of row NAME of `scale` by COUNT
 //!                           processes at once
 //!   flow COUNT NAME    ->   the same               row NAME of `pipes`, COUNT times
@@ -81,9 +82,10 @@ fn whole(place: &mut Option<Place>, line: &str) -> anyhow::Result<(i64, u64)> {
     let verb = words.next().unwrap_or_default();
     let count: u64 = words.next().context("no count")?.parse()?;
     let name = words.next().context("no name")?;
-    if verb == "own" || verb == "one" {
+    let (nodes, spot) = verb.strip_prefix("spread-").map_or((1, verb), |spot| (2, spot));
+    if spot == "own" || spot == "one" {
         let workload = workloads::find(name)?;
-        return workload.run(u32::try_from(count)?, verb == "one");
+        return workload.run(u32::try_from(count)?, spot == "one", nodes);
     }
     if verb == "scale" {
         return scale_part::find(name)?.run(u32::try_from(count)?);

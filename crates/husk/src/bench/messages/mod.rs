@@ -2,5 +2,6 @@
 
 mod deaths;
 pub mod exchange;
+pub mod hares;
 pub mod msg;
 pub mod nodes;

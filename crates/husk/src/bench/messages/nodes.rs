@@ -17,7 +17,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
@@ -28,8 +28,11 @@ use crate::bench::measure::machine::Machine;
 use crate::bench::measure::pair::Worker;
 use crate::bench::measure::scratch::Scratch;
 use crate::bench::measure::stop;
+use crate::bench::measure::technique::Technique;
 use crate::bench::messages::deaths::{self, Wait};
-use crate::bench::report::median;
+use crate::bench::messages::hares;
+use crate::bench::report::{median, page};
+use crate::picture;
 
 /// What the control may read.
 const CONTROL: std::ops::RangeInclusive<f64> = 0.9..=1.1;
@@ -68,6 +71,20 @@ pub struct Options {
     /// Leave the builds out.
     #[arg(long)]
     no_builds: bool,
+    /// Only Hare's thirteen workloads, on one node and on two.
+    #[arg(long)]
+    workloads: bool,
+    /// With --workloads: only those whose name contains this.
+    #[arg(long, value_name = "TEXT", requires = "workloads")]
+    only: Option<String>,
+    /// With --workloads: also measure two nodes without this optimisation. If repeated, each is
+    /// left out separately.
+    #[arg(long, value_name = "TECHNIQUE", requires = "workloads")]
+    without: Vec<Technique>,
+    /// Write one HTML page with plots, `nodes.html`, into this directory; it is created if its
+    /// parent exists.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
 }
 
 #[derive(Serialize, Debug)]
@@ -88,18 +105,48 @@ struct Report {
     rounds: u32,
     /// One node over one node: 1.0 where the figures mean something.
     control: f64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     rows: Vec<Row>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     waits: Vec<Wait>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    workloads: Vec<hares::Row>,
 }
 
 /// Measures.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    if let Some(directory) = &options.report {
+        picture::make_directory(directory)?;
+    }
     let scratch = Scratch::create(None)?;
-    let mut one = Worker::start(image(&scratch, &[], None))?;
+    let report =
+        if options.workloads { workloads(&scratch, options) } else { calls(&scratch, options) }?;
+    if let Some(directory) = &options.report {
+        picture::write(directory, "nodes.html", &report.page())?;
+    }
+    let text =
+        if options.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.table() };
+    print(&text)?;
+    let holds = CONTROL.contains(&report.control);
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn workloads(scratch: &Scratch, options: &Options) -> anyhow::Result<Report> {
+    let machine = Machine::look(None);
+    let mut sides = hares::Sides::start(scratch, &options.without)?;
+    let workloads = sides.measure(options.only.as_deref(), options.rounds)?;
+    let control = median(workloads.iter().map(|row| row.control));
+    let (rows, waits) = (Vec::new(), Vec::new());
+    Ok(Report { machine, rounds: options.rounds, control, rows, waits, workloads })
+}
+
+/// Calls, starts, deaths and builds.
+fn calls(scratch: &Scratch, options: &Options) -> anyhow::Result<Report> {
+    let mut one = Worker::start(image(scratch, &[], None))?;
     each_ns(&mut one, 1, ROWS[0].0)?;
-    let mut again = Worker::start(image(&scratch, &[], None))?;
-    let mut far = Worker::start(image(&scratch, &["--nodes", "2"], Some(true)))?;
-    let mut away = Worker::start(image(&scratch, &["--nodes", "2"], Some(false)))?;
+    let mut again = Worker::start(image(scratch, &[], None))?;
+    let mut far = Worker::start(image(scratch, &["--nodes", "2"], Some(true)))?;
+    let mut away = Worker::start(image(scratch, &["--nodes", "2"], Some(false)))?;
     let (mut rows, mut controls) = (Vec::new(), Vec::new());
     for (name, count, wanted) in ROWS {
         let mut rounds = Vec::new();
@@ -126,18 +173,13 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let deaths = options.rounds.min(DEATHS_MAX);
     let mut waits = vec![deaths::of_agents(&mut far, deaths)?];
     drop((one, again, far, away));
-    waits.extend(deaths::of_nodes(&scratch, deaths.div_ceil(3))?);
+    waits.extend(deaths::of_nodes(scratch, deaths.div_ceil(3))?);
     if !options.no_builds {
-        rows.extend(builds(&scratch, options.rounds.div_ceil(3))?);
+        rows.extend(builds(scratch, options.rounds.div_ceil(3))?);
     }
     let control = median(controls.into_iter());
-    let report =
-        Report { machine: Machine::look(None), rounds: options.rounds, control, rows, waits };
-    let text =
-        if options.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.table() };
-    print(&text)?;
-    let holds = CONTROL.contains(&report.control);
-    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let (machine, workloads) = (Machine::look(None), Vec::new());
+    Ok(Report { machine, rounds: options.rounds, control, rows, waits, workloads })
 }
 
 /// Wall time of one of `count`.
@@ -162,7 +204,7 @@ pub fn image_of(scratch: &Scratch, nodes: &[&str]) -> Command {
 }
 
 /// A worker in an image. With nodes: on the second one, or on the first with what it starts there.
-fn image(scratch: &Scratch, nodes: &[&str], is_there: Option<bool>) -> Command {
+pub fn image(scratch: &Scratch, nodes: &[&str], is_there: Option<bool>) -> Command {
     let mut image = image_of(scratch, nodes);
     if is_there.is_some() {
         image.env("HUSK_NODE", "1");
@@ -226,9 +268,24 @@ impl Report {
         let Machine { cpu, cores, kernel, load, guard } = &self.machine;
         let mut text = format!(
             "{cpu}, {cores} cores, Linux {kernel}\nload {load:.1}, guard {guard}; wall time, \
-             medians of {} rounds, us\n\n{:<40} {:>10} {:>10} {:>7}  wanted\n",
-            self.rounds, "", "one node", "other", "ratio"
+             medians of {} rounds\n",
+            self.rounds
         );
+        if self.workloads.is_empty() {
+            text += &self.calls_and_deaths();
+        } else {
+            text += &hares::table(&self.workloads);
+        }
+        let _ = writeln!(text, "\n{:<40} {:>29.2}", "control: one node, twice", self.control);
+        if !CONTROL.contains(&self.control) {
+            text += "\nThe control is not 1.0: this machine was too busy, measure again.\n";
+        }
+        text
+    }
+
+    fn calls_and_deaths(&self) -> String {
+        let (one, other, ratio) = ("one node", "other", "ratio");
+        let mut text = format!("\n{:<40} {one:>10} {other:>10} {ratio:>7}  wanted\n", "us");
         for Row { name, one_us, other_us, ratio, wanted } in &self.rows {
             let goal = wanted.map_or(String::new(), |most| {
                 format!("<= {most} {}", if *ratio <= most { "ok" } else { "MISSED" })
@@ -249,11 +306,28 @@ impl Report {
                 "{name:<46} {median_ms:>8.1} {longest_ms:>8.1}  <= {wanted_ms} {mark}"
             );
         }
-        let _ = writeln!(text, "\n{:<40} {:>29.2}", "control: one node, twice", self.control);
-        if !CONTROL.contains(&self.control) {
-            text += "\nThe control is not 1.0: this machine was too busy, measure again.\n";
-        }
         text
+    }
+
+    /// Drawn, in the same order.
+    fn page(&self) -> String {
+        let times =
+            |name: String, one: f64, other: f64| [name, format!("{one:.1}"), format!("{other:.1}")];
+        let ratios = self.rows.iter().map(|row| (row.name.clone(), row.ratio));
+        let ratios = ratios.chain(self.workloads.iter().map(|row| (row.label(), row.ratio)));
+        let mut plots = vec![("Time on two nodes / time on one".to_owned(), ratios.collect())];
+        let techniques = self.workloads.first().map_or(&[][..], |row| &row.without);
+        for (n, (technique, _)) in techniques.iter().enumerate() {
+            let worths = self.workloads.iter().map(|row| (row.label(), row.without[n].1));
+            let title = format!("What {} is worth: time without / with", technique.name());
+            plots.push((title, worths.collect()));
+        }
+        let figures = self.rows.iter().map(|row| times(row.name.clone(), row.one_us, row.other_us));
+        let more = self.workloads.iter().map(|row| times(row.label(), row.one_ms, row.two_ms));
+        let unit = if self.workloads.is_empty() { "us" } else { "ms" };
+        let heads = ["", &format!("one node, {unit}"), &format!("two nodes, {unit}")];
+        let figures: Vec<_> = figures.chain(more).collect();
+        page::nodes((&self.machine, self.control), &plots, heads, &figures)
     }
 }
 

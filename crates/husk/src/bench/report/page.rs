@@ -68,12 +68,38 @@ pub fn calls(report: &Report) -> String {
     page + "</table>\n"
 }
 
+/// The page of several nodes: bars with their titles, and times.
+pub fn nodes(
+    (machine, control): (&Machine, f64),
+    plots: &[(String, Vec<(String, f64)>)],
+    heads: [&str; 3],
+    figures: &[[String; 3]],
+) -> String {
+    let mut page = picture::head("Nodes", "Several nodes of an image against one");
+    page += &measured_on(machine, "one node twice", control);
+    page += "<p>Each figure is the median of rounds in which all sides took turns.</p>";
+    for (title, values) in plots {
+        let _ = write!(page, "<h2>{}</h2>", escaped(title));
+        page += &bars(values);
+    }
+    page += "<h2>Figures</h2><table><tr>";
+    heads.iter().for_each(|head| page += &format!("<th>{head}"));
+    for [name, one, other] in figures {
+        let _ = write!(page, "<tr><td>{}<td>{one}<td>{other}</tr>", escaped(name));
+    }
+    page + "</table>\n"
+}
+
 fn head(title: &str, machine: &Machine, control: f64) -> String {
-    let mut head = picture::head(title, &format!("{title}, Husk against tmpfs"));
+    let head = picture::head(title, &format!("{title}, Husk against tmpfs"));
+    head + &measured_on(machine, "native twice", control)
+}
+
+fn measured_on(machine: &Machine, sides: &str, control: f64) -> String {
+    let mut head = String::new();
     let _ = write!(
         head,
-        "<p>{}, {} cores, Linux {}, load {:.1}, guard {}. Control (native twice): \
-         {control:.2}.</p>",
+        "<p>{}, {} cores, Linux {}, load {:.1}, guard {}. Control ({sides}): {control:.2}.</p>",
         escaped(&machine.cpu),
         machine.cores,
         escaped(&machine.kernel),
