@@ -1,19 +1,12 @@
 //! The command itself: what it says about bad input, what status it ends with, what it gives back.
 #![forbid(unsafe_code)]
 
-mod bench_hosts;
 mod changes;
 mod hosts;
 mod life;
 mod memory;
 mod net;
-mod node_deaths;
-mod node_leases;
-mod node_locks;
-mod node_maps;
-mod node_techniques;
 mod nodes;
-mod passed;
 mod volume;
 
 use std::path::Path;

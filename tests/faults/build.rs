@@ -12,8 +12,8 @@ use husk_tests::{Run, Scratch, Side, process};
 
 use crate::{Dice, await_line, killing_time};
 
-const MAKEFILE: &str = include_str!("../programs/sources/lua.mk");
-const MAIN: &str = include_str!("../programs/sources/lua-main.c");
+const MAKEFILE: &str = include_str!("../programs/sources/software/lua.mk");
+const MAIN: &str = include_str!("../programs/sources/software/lua-main.c");
 const DRIVER: &str = include_str!("sources/killed-build.sh");
 /// Between two deaths.
 const PAUSE: Duration = Duration::from_millis(40);

@@ -26,7 +26,7 @@ fn seeds() -> Vec<String> {
 
 #[test]
 fn random_sequences_of_file_calls_are_answered_as_linux_does() {
-    let script = include_str!("sources/sequence.py");
+    let script = include_str!("sources/conformance/sequence.py");
     for seed in seeds() {
         println!("HUSK_SEED={seed}");
         Case::new("sequence", Length::Once, &["python3", "-c", script, &seed, CALLS]).check();
@@ -393,7 +393,7 @@ os.utime('moved', ns=(1_000_000_000, 2_000_000_000)); os.chmod('again', 0o2604)
 fn calls_answered_at_a_glance_keep_registers_and_red_zone_under_signals() {
     let scratch = Scratch::new("glances-build");
     let program = scratch.path().join("glances");
-    build_c(include_str!("sources/glances.c"), &program);
+    build_c(include_str!("sources/conformance/glances.c"), &program);
     Case::new("glances", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -401,7 +401,7 @@ fn calls_answered_at_a_glance_keep_registers_and_red_zone_under_signals() {
 fn calls_of_the_host_fill_pages_that_nobody_has_touched() {
     let scratch = Scratch::new("untouched-build");
     let program = scratch.path().join("untouched");
-    build_c(include_str!("sources/untouched.c"), &program);
+    build_c(include_str!("sources/conformance/untouched.c"), &program);
     Case::new("untouched", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -409,7 +409,7 @@ fn calls_of_the_host_fill_pages_that_nobody_has_touched() {
 fn what_shortens_a_file_takes_as_long_as_it_has_places_and_not_their_square() {
     let scratch = Scratch::new("shortened-build");
     let program = scratch.path().join("shortened");
-    build_c(include_str!("sources/shortened.c"), &program);
+    build_c(include_str!("sources/conformance/shortened.c"), &program);
     Case::new("shortened", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -417,7 +417,7 @@ fn what_shortens_a_file_takes_as_long_as_it_has_places_and_not_their_square() {
 fn calls_that_fit_no_file_say_so_and_descriptors_are_told_of_in_proc() {
     let scratch = Scratch::new("errnos-build");
     let program = scratch.path().join("errnos");
-    build_c(include_str!("sources/errnos.c"), &program);
+    build_c(include_str!("sources/conformance/errnos.c"), &program);
     Case::new("errnos", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -425,7 +425,7 @@ fn calls_that_fit_no_file_say_so_and_descriptors_are_told_of_in_proc() {
 fn a_program_finds_itself_wherever_its_file_has_gone() {
     let scratch = Scratch::new("itself-build");
     let program = scratch.path().join("itself");
-    build_c(include_str!("sources/itself.c"), &program);
+    build_c(include_str!("sources/conformance/itself.c"), &program);
     let words = [program.to_str().expect("a plain path"), "copy", "itself"];
     Case::new("itself", Length::Once, &words).check();
 }
@@ -434,7 +434,7 @@ fn a_program_finds_itself_wherever_its_file_has_gone() {
 fn threads_that_touch_a_page_together_all_find_it() {
     let scratch = Scratch::new("together-build");
     let program = scratch.path().join("together");
-    build_c(include_str!("sources/together.c"), &program);
+    build_c(include_str!("sources/conformance/together.c"), &program);
     Case::new("together", Length::Long, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -445,7 +445,7 @@ const GIVEN: u32 = 64;
 fn a_number_stays_what_it_was_opened_as_whatever_other_threads_do() {
     let scratch = Scratch::new("numbers-build");
     let program = scratch.path().join("numbers");
-    build_c(include_str!("sources/numbers.c"), &program);
+    build_c(include_str!("sources/conformance/numbers.c"), &program);
     Case::new("numbers", Length::Short, &[program.to_str().expect("a plain path")])
         .input(|work| {
             for n in 0..GIVEN {
@@ -461,7 +461,7 @@ fn a_number_stays_what_it_was_opened_as_whatever_other_threads_do() {
 fn a_pidfd_is_its_own_however_late_its_number_is_known() {
     let scratch = Scratch::new("transit-build");
     let program = scratch.path().join("transit");
-    build_c(include_str!("sources/transit.c"), &program);
+    build_c(include_str!("sources/conformance/transit.c"), &program);
     Case::new("transit", Length::Short, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -469,7 +469,7 @@ fn a_pidfd_is_its_own_however_late_its_number_is_known() {
 fn a_reader_beside_a_truncation_sees_no_foreign_bytes() {
     let scratch = Scratch::new("torn-build");
     let program = scratch.path().join("torn");
-    build_c(include_str!("sources/torn.c"), &program);
+    build_c(include_str!("sources/conformance/torn.c"), &program);
     Case::new("torn", Length::Long, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -477,7 +477,7 @@ fn a_reader_beside_a_truncation_sees_no_foreign_bytes() {
 fn children_that_share_memory_leave_none_of_it_taken() {
     let scratch = Scratch::new("sharers-build");
     let program = scratch.path().join("sharers");
-    build_c(include_str!("sources/sharers.c"), &program);
+    build_c(include_str!("sources/conformance/sharers.c"), &program);
     Case::new("sharers", Length::Long, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -600,7 +600,7 @@ print(set(view[:]), set(os.pread(fd, 1 << 18, 0)))
 fn races_for_names_and_bytes_have_one_winner_each() {
     let scratch = Scratch::new("races-build");
     let program = scratch.path().join("races");
-    build_c(include_str!("sources/races.c"), &program);
+    build_c(include_str!("sources/conformance/races.c"), &program);
     Case::new("races", Length::Short, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -608,7 +608,7 @@ fn races_for_names_and_bytes_have_one_winner_each() {
 fn bytes_and_names_may_end_where_memory_ends() {
     let scratch = Scratch::new("edges-build");
     let program = scratch.path().join("edges");
-    build_c(include_str!("sources/edges.c"), &program);
+    build_c(include_str!("sources/conformance/edges.c"), &program);
     Case::new("edges", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -616,7 +616,7 @@ fn bytes_and_names_may_end_where_memory_ends() {
 fn buffers_that_another_thread_unmaps_during_a_call_are_told_of_and_nothing_stays_held() {
     let scratch = Scratch::new("vanishing-build");
     let program = scratch.path().join("vanishing");
-    build_c(include_str!("sources/vanishing.c"), &program);
+    build_c(include_str!("sources/conformance/vanishing.c"), &program);
     Case::new("vanishing", Length::Short, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -630,7 +630,7 @@ fn what_the_host_has_not_is_absent_until_it_is_there() {
 fn signal_actions_are_found_as_they_were_set() {
     let scratch = Scratch::new("actions-build");
     let program = scratch.path().join("actions");
-    build_c(include_str!("sources/actions.c"), &program);
+    build_c(include_str!("sources/conformance/actions.c"), &program);
     Case::new("actions", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }
 
@@ -638,6 +638,6 @@ fn signal_actions_are_found_as_they_were_set() {
 fn a_signal_interrupts_the_first_thread_whichever_calls_others_make() {
     let scratch = Scratch::new("rung-build");
     let program = scratch.path().join("rung");
-    build_c(include_str!("sources/rung.c"), &program);
+    build_c(include_str!("sources/conformance/rung.c"), &program);
     Case::new("rung", Length::Once, &[program.to_str().expect("a plain path")]).check();
 }

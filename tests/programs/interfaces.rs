@@ -21,8 +21,8 @@ fn printed_of(kind: &str, name: &'static str, source: &str, parts: &[&str]) {
 macro_rules! connected {
     ($($source:literal),+) => {
         concat!(
-            include_str!("sources/connected.c"),
-            $("\n", include_str!(concat!("sources/", $source))),+
+            include_str!("sources/interfaces/connected.c"),
+            $("\n", include_str!(concat!("sources/interfaces/", $source))),+
         )
     };
 }
@@ -43,13 +43,13 @@ fn linked(name: &'static str, source: &str, options: &[&str], kinds: &[&str], le
 
 #[test]
 fn pipes_are_split_filled_measured_and_made_larger_as_on_linux() {
-    printed("talks", include_str!("sources/talks.c"), &["pipes"], Length::Long);
+    printed("talks", include_str!("sources/interfaces/talks.c"), &["pipes"], Length::Long);
 }
 
 #[test]
 fn unix_sockets_of_every_type_have_names_in_a_tree_and_know_their_peers() {
     let kinds = ["stream", "seqpacket", "datagrams"];
-    printed("talks", include_str!("sources/talks.c"), &kinds, Length::Long);
+    printed("talks", include_str!("sources/interfaces/talks.c"), &kinds, Length::Long);
 }
 
 /// Everything in `lanes.c` but what moves much.
@@ -74,14 +74,14 @@ const LANES: [&str; 16] = [
 
 #[test]
 fn socket_pairs_do_what_those_of_linux_do_wherever_their_bytes_are() {
-    printed("lanes", include_str!("sources/lanes.c"), &LANES, Length::Long);
+    printed("lanes", include_str!("sources/interfaces/lanes.c"), &LANES, Length::Long);
 }
 
 #[test]
 fn sockets_connected_by_name_do_what_those_of_linux_do_wherever_their_bytes_are() {
     let kinds = LANES.map(|kind| format!("named-{kind}"));
     let kinds: Vec<_> = kinds.iter().map(String::as_str).chain(["names"]).collect();
-    printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
+    printed("lanes", include_str!("sources/interfaces/lanes.c"), &kinds, Length::Long);
 }
 
 /// But for what TCP hands over in pieces of its own, and for what only unix sockets hand over.
@@ -89,33 +89,39 @@ fn sockets_connected_by_name_do_what_those_of_linux_do_wherever_their_bytes_are(
 fn tcp_connections_do_what_those_of_linux_do_wherever_their_bytes_are() {
     let own = ["sets", "behind", "sent"];
     let parts: Vec<_> = LANES.into_iter().filter(|part| !own.contains(part)).collect();
-    printed_of("tcp", "lanes", include_str!("sources/lanes.c"), &parts);
+    printed_of("tcp", "lanes", include_str!("sources/interfaces/lanes.c"), &parts);
 }
 
 /// Everything in `eventfds.c`.
 #[test]
 fn eventfds_count_as_on_linux_wherever_their_count_is() {
     let parts = ["counts", "looks", "taken", "waits", "sums", "many"];
-    linked("eventfds", include_str!("sources/eventfds.c"), &["-pthread"], &parts, Length::Long);
+    linked(
+        "eventfds",
+        include_str!("sources/interfaces/eventfds.c"),
+        &["-pthread"],
+        &parts,
+        Length::Long,
+    );
 }
 
 #[test]
 fn sockets_between_processes_of_different_users_lose_nothing_and_tell_of_ends() {
     let kinds = ["pair", "named", "tcp"];
-    printed("users", include_str!("sources/users.c"), &kinds, Length::Long);
+    printed("users", include_str!("sources/interfaces/users.c"), &kinds, Length::Long);
 }
 
 #[test]
 fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
     let kinds = ["much", "storm", "named-much", "named-storm"];
-    printed("lanes", include_str!("sources/lanes.c"), &kinds, Length::Long);
+    printed("lanes", include_str!("sources/interfaces/lanes.c"), &kinds, Length::Long);
 }
 
 /// Everything in `loops.c` for one kind of connection.
 fn loops(kind: &str) {
     let parts =
         ["levels", "changes", "sleeps", "shares", "ends", "turns", "threads", "rearmed", "pools"];
-    printed_of(kind, "loops", include_str!("sources/loops.c"), &parts);
+    printed_of(kind, "loops", include_str!("sources/interfaces/loops.c"), &parts);
 }
 
 /// Sides that sleep before nearly every byte.
@@ -242,75 +248,95 @@ fn every_byte_of_connections_comes_where_rings_room_or_readers_are_missing() {
 
 #[test]
 fn descriptors_of_all_kinds_travel_and_what_finds_no_room_is_gone() {
-    printed("talks", include_str!("sources/talks.c"), &["rights", "room"], Length::Long);
+    printed("talks", include_str!("sources/interfaces/talks.c"), &["rights", "room"], Length::Long);
 }
 
 #[test]
 fn whoever_waits_for_a_mix_of_descriptors_is_told_of_each() {
     let kinds = ["ways", "epolls", "nested", "exclusive", "counters", "signals", "counts"];
-    printed("ready", include_str!("sources/ready.c"), &kinds, Length::Long);
+    printed("ready", include_str!("sources/interfaces/ready.c"), &kinds, Length::Long);
 }
 
 #[test]
 fn a_set_of_pipes_that_is_asked_again_and_again_tells_what_linux_does() {
     let kinds = ["levels", "many", "once", "inherited", "sent", "room"];
-    printed("sets", include_str!("sources/sets.c"), &kinds, Length::Long);
+    printed("sets", include_str!("sources/interfaces/sets.c"), &kinds, Length::Long);
 }
 
 #[test]
 fn whoever_hears_of_a_write_or_a_death_finds_it_in_the_set() {
-    printed("sets", include_str!("sources/sets.c"), &["threads", "children"], Length::Long);
+    printed(
+        "sets",
+        include_str!("sources/interfaces/sets.c"),
+        &["threads", "children"],
+        Length::Long,
+    );
 }
 
 #[test]
 fn what_another_thread_is_in_when_an_end_or_a_set_is_closed_is_seen() {
-    printed("sets", include_str!("sources/sets.c"), &["held", "closed"], Length::Long);
+    printed("sets", include_str!("sources/interfaces/sets.c"), &["held", "closed"], Length::Long);
 }
 
 #[test]
 fn who_waits_burns_nothing() {
-    printed("ready", include_str!("sources/ready.c"), &["idle"], Length::Once);
+    printed("ready", include_str!("sources/interfaces/ready.c"), &["idle"], Length::Once);
 }
 
 #[test]
 fn handlers_run_nest_jump_and_are_queued_as_on_linux() {
     let kinds = ["flags", "queues", "jumping", "traps", "contexts", "groups"];
-    printed("handled", include_str!("sources/handled.c"), &kinds, Length::Long);
+    printed("handled", include_str!("sources/interfaces/handled.c"), &kinds, Length::Long);
 }
 
 #[test]
 fn a_handler_on_a_stack_of_its_own_calls_files_while_others_come_to_it() {
-    printed("handled", include_str!("sources/handled.c"), &["stacked"], Length::Long);
+    printed("handled", include_str!("sources/interfaces/handled.c"), &["stacked"], Length::Long);
 }
 
 #[test]
 fn a_signal_that_comes_in_the_middle_of_a_call_finds_handlers_of_all_kinds() {
-    printed("handled", include_str!("sources/handled.c"), &["deferred"], Length::Long);
+    printed("handled", include_str!("sources/interfaces/handled.c"), &["deferred"], Length::Long);
 }
 
 #[test]
 fn threads_and_children_share_locks_files_and_places_as_on_linux() {
-    printed("shares", include_str!("sources/shares.c"), &["locks", "cloned"], Length::Long);
+    printed(
+        "shares",
+        include_str!("sources/interfaces/shares.c"),
+        &["locks", "cloned"],
+        Length::Long,
+    );
 }
 
 #[test]
 fn mappings_are_cut_moved_and_protected_and_made_code_runs() {
-    printed("shares", include_str!("sources/shares.c"), &["mapped", "code"], Length::Long);
+    printed(
+        "shares",
+        include_str!("sources/interfaces/shares.c"),
+        &["mapped", "code"],
+        Length::Long,
+    );
 }
 
 #[test]
 fn a_million_descriptors_may_be_open_and_proc_shows_them() {
-    printed("shares", include_str!("sources/shares.c"), &["descriptors", "shown"], Length::Long);
+    printed(
+        "shares",
+        include_str!("sources/interfaces/shares.c"),
+        &["descriptors", "shown"],
+        Length::Long,
+    );
 }
 
 #[test]
 fn descriptors_get_the_numbers_that_linux_gives_them_whoever_has_those_beside() {
-    printed("lowest", include_str!("sources/lowest.c"), &["all"], Length::Long);
+    printed("lowest", include_str!("sources/interfaces/lowest.c"), &["all"], Length::Long);
 }
 
 #[test]
 fn who_runs_the_code_of_others_itself_finds_it_as_it_is() {
-    let source = include_str!("sources/interprets.c");
+    let source = include_str!("sources/interfaces/interprets.c");
     linked(
         "interprets",
         source,
@@ -323,16 +349,16 @@ fn who_runs_the_code_of_others_itself_finds_it_as_it_is() {
 #[test]
 fn who_is_killed_while_it_makes_processes_has_nothing_open_or_locked_any_more() {
     let kinds = ["fork", "raw", "clone3", "vfork"];
-    printed("midfork", include_str!("sources/midfork.c"), &kinds, Length::Long);
+    printed("midfork", include_str!("sources/interfaces/midfork.c"), &kinds, Length::Long);
 }
 
 #[test]
 fn a_handler_of_faults_makes_calls_with_addresses_good_and_bad() {
-    let source = include_str!("sources/faulted.c");
+    let source = include_str!("sources/interfaces/faulted.c");
     printed("faulted", source, &["beside", "apart"], Length::Long);
 }
 
 #[test]
 fn calls_for_descriptors_of_another_kind_are_answered_as_on_linux() {
-    printed("misfits", include_str!("sources/misfits.c"), &["all"], Length::Long);
+    printed("misfits", include_str!("sources/interfaces/misfits.c"), &["all"], Length::Long);
 }

@@ -1,26 +1,24 @@
-//! Real software in an image does what it does on Linux.
+//! Programs in an image do what they do on Linux: small ones that print what they see, and real
+//! software.
 //!
-//! One file per kind of software; each test states its case and what about it may differ. The
-//! scripts lie in `sources/`, readable and runnable by themselves.
+//! ```text
+//!   conformance   each file call as Linux answers it: by itself, in random sequences, in races
+//!   files/        trees of the host: rights, owners, links, numbers, lists, write-back
+//!   memory        mappings, limits, shadows of sanitizers
+//!   pipes         bytes and wake-ups of pipes
+//!   interfaces    sockets, poll and epoll, signals, what threads and processes share
+//!   processes/    the table of processes, programs and their copies, core dumps
+//!   software/     lua's build, git, Go, Python, bash, sqlite
+//!   sources/      the scripts, by the same nouns: readable, and runnable by themselves
+//! ```
+//!
+//! Each test states its case and what about it may differ.
 #![forbid(unsafe_code)]
 
-mod build;
 mod conformance;
-mod copies;
-mod dumps;
 mod files;
-mod git;
-mod golang;
 mod interfaces;
-mod kept;
-mod lent;
-mod lists;
 mod memory;
-mod numbers;
 mod pipes;
 mod processes;
-mod python;
-mod rights;
-mod shell;
-mod specials;
-mod sqlite;
+mod software;

@@ -22,19 +22,19 @@ fn the_same_as_natively(name: &'static str, source: &str) {
 /// What belongs to a thread of Husk's does not lie where a stack grows to.
 #[test]
 fn a_stack_grows_below_which_threads_were_made() {
-    the_same_as_natively("growing", include_str!("sources/growing.c"));
+    the_same_as_natively("growing", include_str!("sources/memory/growing.c"));
 }
 
 /// As ThreadSanitizer and MemorySanitizer map them, which give up where anything else lies there.
 #[test]
 fn shadows_of_sanitizers_find_their_places() {
-    the_same_as_natively("shadows", include_str!("sources/shadows.c"));
+    the_same_as_natively("shadows", include_str!("sources/memory/shadows.c"));
 }
 
 /// The image is as large as `--memory` says, and most of it is free.
 #[test]
 fn mlockall_locks_what_the_program_has_and_no_more() {
-    the_same_as_natively("locked", include_str!("sources/locked.c"));
+    the_same_as_natively("locked", include_str!("sources/memory/locked.c"));
 }
 
 /// What a hole is mapped from lies behind all that the image has, whatever its size: a store there
@@ -45,7 +45,7 @@ fn holes_of_mapped_files_are_written_whatever_the_size_of_the_image() {
         return;
     }
     let scratch = Scratch::new("holes");
-    let script = include_str!("sources/holes.py");
+    let script = include_str!("sources/memory/holes.py");
     for memory in ["64M", "77M", "100M", "300M", "700M"] {
         let work = scratch.fresh("work");
         let command = husk(&["--discard", "--memory", memory], &["python3", "-c", script]);

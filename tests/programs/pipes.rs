@@ -30,7 +30,7 @@ fn check_source(name: &'static str, source: &str) {
 fn check(name: &'static str, mode: &str) {
     let scratch = Scratch::new(&format!("{name}-build"));
     let program = scratch.path().join("pipes");
-    build_c(include_str!("sources/pipes.c"), &program);
+    build_c(include_str!("sources/pipes/pipes.c"), &program);
     let argv = [program.to_str().expect("a plain path"), mode];
     Case::new(name, Length::Long, &argv).check();
 }
@@ -87,22 +87,22 @@ fn who_polls_many_writers_misses_no_byte_and_leaves_nothing_behind() {
 
 #[test]
 fn a_call_that_a_handler_forked_in_is_counted_once() {
-    check_source("pipes-begotten", include_str!("sources/begotten.c"));
+    check_source("pipes-begotten", include_str!("sources/pipes/begotten.c"));
 }
 
 #[test]
 fn who_comes_by_name_into_a_pipe_that_one_has_alone_takes_each_byte_once() {
-    check_source("pipes-intruder", include_str!("sources/intruder.c"));
+    check_source("pipes-intruder", include_str!("sources/pipes/intruder.c"));
 }
 
 #[test]
 fn a_pipe_goes_into_sets_and_out_of_them_beside_writers_and_each_byte_comes_once() {
-    check_source("pipes-withdrawn", include_str!("sources/withdrawn.c"));
+    check_source("pipes-withdrawn", include_str!("sources/pipes/withdrawn.c"));
 }
 
 #[test]
 fn a_handler_puts_a_pipe_under_the_number_that_is_just_being_read() {
-    check_source("pipes-overlaid", include_str!("sources/overlaid.c"));
+    check_source("pipes-overlaid", include_str!("sources/pipes/overlaid.c"));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn spent(of: impl Iterator<Item = i32>) -> (usize, Duration) {
 fn a_hundred_readers_that_wait_burn_nothing() {
     let scratch = Scratch::new("sleepers");
     let program = scratch.path().join("sleepers");
-    build_c(include_str!("sources/sleepers.c"), &program);
+    build_c(include_str!("sources/pipes/sleepers.c"), &program);
     let argv = [program.to_str().expect("a plain path"), "100", "100"];
     for side in [Side::Native, Side::tested()] {
         let work = scratch.fresh("work");

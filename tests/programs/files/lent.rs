@@ -13,7 +13,7 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 const CAPABILITY: [u8; 20] = [0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Each way is tried on a file of the host (`NAME.host`) and on one that the program makes.
-const WAYS: &str = include_str!("sources/lent.py");
+const WAYS: &str = include_str!("../sources/files/lent.py");
 
 fn names() -> impl Iterator<Item = &'static str> {
     let ways = WAYS.lines().filter_map(|line| line.strip_prefix("    '"));

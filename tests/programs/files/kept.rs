@@ -324,7 +324,7 @@ fn in_a_user_namespace_a_program_has_rights_over_what_its_own_ids_own() {
     }
     let scratch = Scratch::new("namespace-built");
     let program = scratch.path().join("namespace");
-    build_c(include_str!("sources/namespace.c"), &program);
+    build_c(include_str!("../sources/files/namespace.c"), &program);
     let program = program.to_str().expect("its name is text");
     Case::new("namespace", Length::Once, &[program]).check();
 }

@@ -9,7 +9,7 @@ use husk_tests::{Case, Length, Run, Scratch, Side, process};
 fn goroutines_write_files_and_start_programs() {
     let scratch = Scratch::new("go-build");
     let program = scratch.path().join("files");
-    build_go(include_str!("sources/files.go"), &program);
+    build_go(include_str!("../sources/software/files.go"), &program);
     let program = program.to_str().expect("a plain path").to_owned();
     Case::new("go", Length::Short, &[&program]).check();
 }
@@ -18,7 +18,7 @@ fn goroutines_write_files_and_start_programs() {
 fn a_static_program_that_lies_in_the_image() {
     let scratch = Scratch::new("go-build");
     let program = scratch.path().join("files");
-    build_go(include_str!("sources/files.go"), &program);
+    build_go(include_str!("../sources/software/files.go"), &program);
     Case::new("go-inside", Length::Short, &["./files"])
         .input(move |work| {
             std::fs::copy(&program, work.join("files")).expect("a copy");
@@ -30,7 +30,7 @@ fn a_static_program_that_lies_in_the_image() {
 fn an_http_server_and_its_clients_in_one_image_get_every_answer() {
     let scratch = Scratch::new("go-build");
     let program = scratch.path().join("served");
-    build_go(include_str!("sources/served.go"), &program);
+    build_go(include_str!("../sources/software/served.go"), &program);
     let program = program.to_str().expect("a plain path").to_owned();
     Case::new("go-http", Length::Program, &[&program]).check();
 }
@@ -48,8 +48,8 @@ const SIGURG_BIT: u64 = 1 << (23 - 1);
 fn no_thread_keeps_sigurg_blocked_under_bombardment() {
     let scratch = Scratch::new("sigurg");
     let path = |name: &str| scratch.path().join(name);
-    build_go(include_str!("sources/preempted.go"), &path("preempted"));
-    build_go(include_str!("sources/bomber.go"), &path("bomber"));
+    build_go(include_str!("../sources/software/preempted.go"), &path("preempted"));
+    build_go(include_str!("../sources/software/bomber.go"), &path("bomber"));
     for side in [Side::Native, Side::tested()] {
         bombard(&scratch, side);
     }

@@ -16,27 +16,27 @@ fn python(name: &'static str, source: &'static str) -> Case {
 
 #[test]
 fn subprocess_threads_and_tempfile() {
-    python("python-threads", include_str!("sources/threads.py")).check();
+    python("python-threads", include_str!("../sources/software/threads.py")).check();
 }
 
 #[test]
 fn a_pool_of_worker_processes() {
-    python("python-pool", include_str!("sources/pool.py")).check();
+    python("python-pool", include_str!("../sources/software/pool.py")).check();
 }
 
 #[test]
 fn who_reads_less_than_there_is_room_for_is_told_of_what_comes_next() {
-    python("drained", include_str!("sources/drained.py")).check();
+    python("drained", include_str!("../sources/software/drained.py")).check();
 }
 
 #[test]
 fn files_through_every_door() {
-    python("python-files", include_str!("sources/files.py")).check();
+    python("python-files", include_str!("../sources/software/files.py")).check();
 }
 
 #[test]
 fn descriptors_of_a_host_file_are_shared_and_handed_around() {
-    python("descriptions", include_str!("sources/descriptions.py"))
+    python("descriptions", include_str!("../sources/software/descriptions.py"))
         .input(|work| {
             for number in 0..9 {
                 std::fs::write(work.join(format!("f{number}")), "a\nb\nc\n").expect("a file");
@@ -47,32 +47,32 @@ fn descriptors_of_a_host_file_are_shared_and_handed_around() {
 
 #[test]
 fn descriptors_travel_in_messages() {
-    python("messages", include_str!("sources/messages.py")).check();
+    python("messages", include_str!("../sources/software/messages.py")).check();
 }
 
 #[test]
 fn signals_interrupt_and_restart_calls() {
-    python("python-signals", include_str!("sources/signals.py")).check();
+    python("python-signals", include_str!("../sources/software/signals.py")).check();
 }
 
 #[test]
 fn touching_past_the_end_of_a_mapped_file_is_sigbus() {
-    python("past-the-end", include_str!("sources/past_the_end.py")).check();
+    python("past-the-end", include_str!("../sources/software/past_the_end.py")).check();
 }
 
 #[test]
 fn unix_sockets_have_names_in_the_tree() {
-    python("unix-sockets", include_str!("sources/unix.py")).check();
+    python("unix-sockets", include_str!("../sources/software/unix.py")).check();
 }
 
 #[test]
 fn as_many_descriptors_are_open_as_the_limit_allows() {
-    python("many-descriptors", include_str!("sources/many.py")).check();
+    python("many-descriptors", include_str!("../sources/software/many.py")).check();
 }
 
 #[test]
 fn a_call_that_finds_no_number_has_done_nothing() {
-    python("no-number", include_str!("sources/full.py")).check();
+    python("no-number", include_str!("../sources/software/full.py")).check();
 }
 
 #[test]

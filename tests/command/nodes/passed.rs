@@ -8,7 +8,7 @@ use std::time::Duration;
 use husk_tests::husk::{binary, husk};
 use husk_tests::{Case, Length, Run, Scratch, against_native, process};
 
-use crate::nodes::{AGENTS, children, until};
+use super::{AGENTS, children, until};
 use crate::{run, said};
 
 /// A kind of descriptor.

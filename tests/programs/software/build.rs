@@ -3,9 +3,9 @@
 use husk_tests::toolchain::{copy_files, lua_sources};
 use husk_tests::{Case, Length};
 
-const MAKEFILE: &str = include_str!("sources/lua.mk");
-const MAIN: &str = include_str!("sources/lua-main.c");
-const SCRIPT: &str = include_str!("sources/build.sh");
+const MAKEFILE: &str = include_str!("../sources/software/lua.mk");
+const MAIN: &str = include_str!("../sources/software/lua-main.c");
+const SCRIPT: &str = include_str!("../sources/software/build.sh");
 
 #[test]
 fn a_parallel_build_makes_the_same_bytes() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use husk_tests::run::Run;
 use husk_tests::{Scratch, Side, against_native};
 
-use crate::git::host_git;
+use crate::software::git::host_git;
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -52,7 +52,7 @@ fn specials(work: &Path) {
     }
 }
 
-const CHANGES: &str = include_str!("sources/specials.py");
+const CHANGES: &str = include_str!("../sources/files/specials.py");
 
 fn argv() -> [&'static str; 3] {
     ["python3", "-c", CHANGES]

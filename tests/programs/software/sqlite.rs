@@ -11,13 +11,17 @@ fn database(path: &Path) -> bool {
 
 #[test]
 fn one_process_writes_the_same_database() {
-    Case::new("sqlite", Length::Short, &["bash", "-euc", include_str!("sources/sqlite.sh")])
-        .check();
+    Case::new(
+        "sqlite",
+        Length::Short,
+        &["bash", "-euc", include_str!("../sources/software/sqlite.sh")],
+    )
+    .check();
 }
 
 #[test]
 fn two_processes_lock_each_other_out() {
-    let script = include_str!("sources/sqlite-two.sh");
+    let script = include_str!("../sources/software/sqlite-two.sh");
     for mode in ["delete", "truncate", "wal"] {
         Case::new("sqlite-two", Length::Short, &["bash", "-euc", script, "bash", mode])
             .unspecified(database)

@@ -1,6 +1,13 @@
 //! `husk run --nodes`: programs on several nodes make what they make on one, and what is not served
 //! there is refused.
 
+mod deaths;
+mod leases;
+mod locks;
+mod maps;
+mod passed;
+mod techniques;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -200,7 +207,7 @@ fn policies_of_placement_hold_for_nodes() {
 
 #[test]
 fn random_sequences_of_file_calls_on_another_node_are_answered_as_linux_does() {
-    let script = include_str!("../programs/sources/sequence.py");
+    let script = include_str!("../../programs/sources/conformance/sequence.py");
     for seed in ["1", "2", "3", "4", "5", "6"] {
         println!("seed {seed}");
         let argv = ["sh", "-c", ON_NODE_1, "sh", "python3", "-c", script, seed, "1500"];

@@ -8,7 +8,7 @@ use husk_tests::{Case, Length, Scratch};
 
 #[test]
 fn trees_survive_copying_packing_and_removing() {
-    Case::new("tools", Length::Short, &["bash", "-euc", include_str!("sources/tools.sh")])
+    Case::new("tools", Length::Short, &["bash", "-euc", include_str!("../sources/files/tools.sh")])
         .input(|work| {
             for number in 0..40 {
                 let directory = work.join(format!("host/d{}", number % 5));
@@ -21,7 +21,8 @@ fn trees_survive_copying_packing_and_removing() {
         .check();
 }
 
-/// Files of the host in a directory below the work directory's parent, for `sources/reopened.py`.
+/// Files of the host in a directory below the work directory's parent, for
+/// `sources/files/reopened.py`.
 fn fill_to_reopen(directory: &Path) {
     let _ = fs::remove_dir_all(directory);
     fs::create_dir_all(directory).expect("a directory");
@@ -32,9 +33,9 @@ fn fill_to_reopen(directory: &Path) {
     }
 }
 
-/// Runs `sources/reopened.py` on files in `directory`.
+/// Runs `sources/files/reopened.py` on files in `directory`.
 fn nobody_can_tell_that_files_are_kept_open(name: &'static str, directory: &'static str) {
-    let argv = ["python3", "-c", include_str!("sources/reopened.py"), directory, "f"];
+    let argv = ["python3", "-c", include_str!("../sources/files/reopened.py"), directory, "f"];
     let case = Case::new(name, Length::Once, &argv);
     case.input(move |work| fill_to_reopen(&work.join(directory))).check();
 }
@@ -53,7 +54,7 @@ fn unmodified_files_of_an_overlay_that_are_opened_again_and_again_are_as_on_linu
 fn what_a_handler_leaves_open_and_the_connection_it_delays_have_numbers_of_their_own() {
     let scratch = Scratch::new("reopening-build");
     let program = scratch.path().join("reopening");
-    build_c(include_str!("sources/reopening.c"), &program);
+    build_c(include_str!("../sources/files/reopening.c"), &program);
     // Outside every tree, and with an absolute name.
     let file = scratch.path().join("file");
     fs::write(&file, "file\n").expect("a file");

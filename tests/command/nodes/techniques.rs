@@ -10,7 +10,7 @@ use husk_tests::husk::{binary, husk};
 use husk_tests::{Run, Scratch, against_native, process};
 use serde_json::Value;
 
-use crate::nodes::{beside_an_agent, images, nodes, socket_of, until};
+use super::{beside_an_agent, images, nodes, socket_of, until};
 use crate::run;
 
 /// How long anything here may take to be seen.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use husk_tests::husk::husk;
 use husk_tests::{Case, Length, Run, Scratch, against_native, process};
 
-use crate::node_deaths::kill_node;
-use crate::nodes::{beside_a_stopped_agent, children, images, listed, nodes, until};
+use super::deaths::kill_node;
+use super::{beside_a_stopped_agent, children, images, listed, nodes, until};
 use crate::run;
 
 /// How long anything here may take to be seen.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use husk_tests::{Case, Length};
 
-const SCRIPT: &str = include_str!("sources/git.sh");
+const SCRIPT: &str = include_str!("../sources/software/git.sh");
 
 /// The index holds inode numbers and times, as `.git/index` does everywhere.
 fn index(path: &Path) -> bool {

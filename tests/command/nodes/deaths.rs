@@ -7,7 +7,7 @@ use std::time::Duration;
 use husk_tests::husk::husk;
 use husk_tests::{Run, Scratch, against_native, process};
 
-use crate::nodes::{children, images, listed, nodes, until};
+use super::{children, images, listed, nodes, until};
 
 /// Agents that are killed amid one kind of request.
 const AGENTS: u32 = 4;

@@ -2,6 +2,7 @@
 //!
 //! What the other host is, is in `host`.
 
+mod bench;
 mod broken;
 mod build;
 mod copies;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use husk_tests::husk::husk;
 use husk_tests::{Case, Length, Run, Scratch, against_native, process};
 
-use crate::node_deaths::{kill_node, kill_programs};
-use crate::nodes::{AGENTS, children, images, until};
+use super::deaths::{kill_node, kill_programs};
+use super::{AGENTS, children, images, until};
 use crate::run;
 
 /// How long anything here may take to be seen.

@@ -36,7 +36,7 @@ fn without_limit(command: &Command) -> Command {
 
 /// The program `crash` in a directory.
 fn crash(work: &Path) {
-    let source = include_str!("sources/crash.c");
+    let source = include_str!("../sources/processes/crash.c");
     build_c_with(source, &work.join("crash"), &["-g", "-O0"]);
 }
 
