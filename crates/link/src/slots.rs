@@ -7,8 +7,8 @@
 //!   asker   gives up while it is TAKEN ─► LEFT: the agent frees it
 //! ```
 //!
-//! A slot's first word says how it stands, and how often it was claimed. Its second word is the
-//! agent's thread's while that works on it: the host marks it when the thread dies (robust
+//! A slot's first word says what state it is in, and how often it was claimed. Its second word is
+//! the agent's thread's while that works on it: the host marks it when the thread dies (robust
 //! futexes). So does it with `ALIVE` when the agent does. A word of bits (`POSTED`) says where to
 //! look.
 //!
@@ -24,9 +24,9 @@
 //! 5. No thread sleeps while there is a request: one that looks for them sets `LOOKS`, and looks
 //!    once more after it has cleared that. An asker that does not see it set wakes a thread.
 //!
-//! Orders: what decides between two sides (`STANDS`, `POSTED`, `LOOKS`, `WORK`, `SLEEPERS`,
+//! Orders: what decides between two sides (`STATE`, `POSTED`, `LOOKS`, `WORK`, `SLEEPERS`,
 //! `SLEEPS`, `TAKER`) is sequentially consistent. Bytes and lengths are written before, and read
-//! after, a change of `STANDS`.
+//! after, a change of `STATE`.
 //!
 //! Not here: what requests mean, whether one is sent again (`call::Unanswered`).
 
@@ -56,7 +56,7 @@ const ASKED: u32 = 2;
 const TAKEN: u32 = 3;
 const ANSWERED: u32 = 4;
 const LEFT: u32 = 5;
-const STATES: u32 = 7;
+const STATE_MASK: u32 = 7;
 /// What a slot's first word grows by with each claim.
 const CLAIM: u32 = 8;
 
@@ -68,7 +68,7 @@ const SLEEPERS: usize = 192;
 /// A bit for each slot that is to be looked at.
 const POSTED: usize = 256;
 /// Words of a slot.
-const STANDS: usize = 0;
+const STATE: usize = 0;
 const TAKER: usize = 8;
 const PROCESS: usize = 16;
 const LENGTH: usize = 20;
@@ -105,7 +105,7 @@ unsafe impl Sync for Slots<'_> {}
 #[derive(Debug)]
 pub struct Taken {
     at: usize,
-    stands: u32,
+    state: u32,
 }
 
 /// One that was answered: which slot, and which claim of it.
@@ -120,7 +120,7 @@ pub struct Answered {
 impl Taken {
     /// As it will be known once it is answered.
     pub fn answered(&self) -> Answered {
-        Answered { at: self.at, turn: self.stands & !STATES }
+        Answered { at: self.at, turn: self.state & !STATE_MASK }
     }
 }
 
@@ -243,10 +243,10 @@ impl Slots<'_> {
         self.fill(slot, 0, parts[0]);
         self.fill(slot, parts[0].len(), parts[1]);
         self.of(slot, LENGTH).store(length as u32, Relaxed);
-        let stands = self.of(slot, STANDS);
-        stands.store(turn | ASKED, SeqCst);
+        let state = self.of(slot, STATE);
+        state.store(turn | ASKED, SeqCst);
         self.posted().fetch_or(1 << slot, SeqCst);
-        if !self.is_looked_at(stands, turn) {
+        if !self.is_looked_at(state, turn) {
             self.wake_one();
         }
         if !self.is_answered(slot, turn, patience_s)? {
@@ -257,7 +257,7 @@ impl Slots<'_> {
         if fits {
             self.copy(slot, &mut room[..length]);
         }
-        let own = stands.compare_exchange(turn | ANSWERED, turn | FREE, SeqCst, Relaxed).is_ok();
+        let own = state.compare_exchange(turn | ANSWERED, turn | FREE, SeqCst, Relaxed).is_ok();
         match (own, fits) {
             (true, true) => Ok(Some(length)),
             // It would be as long the next time.
@@ -269,13 +269,13 @@ impl Slots<'_> {
     fn claim(&self, process: u32) -> Option<(usize, u32)> {
         for step in 0..SLOTS {
             let slot = (process as usize + step) % SLOTS;
-            let word = self.of(slot, STANDS);
-            let stands = word.load(Relaxed);
-            if stands & STATES != FREE {
+            let word = self.of(slot, STATE);
+            let state = word.load(Relaxed);
+            if state & STATE_MASK != FREE {
                 continue;
             }
-            let turn = (stands & !STATES).wrapping_add(CLAIM);
-            if word.compare_exchange(stands, turn | CLAIMED, SeqCst, Relaxed).is_ok() {
+            let turn = (state & !STATE_MASK).wrapping_add(CLAIM);
+            if word.compare_exchange(state, turn | CLAIMED, SeqCst, Relaxed).is_ok() {
                 self.of(slot, PROCESS).store(process, Relaxed);
                 self.of(slot, SLEEPS).store(0, Relaxed);
                 return Some((slot, turn));
@@ -300,38 +300,38 @@ impl Slots<'_> {
 
     /// Waits for the answer. False: nobody has taken the request, nor will.
     fn is_answered(&self, slot: usize, turn: u32, patience_s: u64) -> Result<bool, Unanswered> {
-        let word = self.of(slot, STANDS);
+        let word = self.of(slot, STATE);
         let mut since = None;
         loop {
-            let stands = word.load(Acquire);
-            if stands == turn | ANSWERED {
+            let state = word.load(Acquire);
+            if state == turn | ANSWERED {
                 return Ok(true);
             }
-            if stands == turn | TAKEN && self.is_dead(slot) {
+            if state == turn | TAKEN && self.is_dead(slot) {
                 // Should it still be about to answer, it learns that nobody waits.
-                let left = word.compare_exchange(stands, turn | LEFT, SeqCst, Relaxed);
+                let left = word.compare_exchange(state, turn | LEFT, SeqCst, Relaxed);
                 if left.is_ok() {
                     return Err(Unanswered::Lost);
                 }
                 continue;
             }
             let is_over = since.is_some_and(|since| now_s().wrapping_sub(since) > patience_s);
-            let left = match stands ^ turn {
+            let left = match state ^ turn {
                 ASKED if !self.is_alive() || is_over => FREE,
                 TAKEN if is_over => LEFT,
                 ASKED | TAKEN => {
                     self.of(slot, SLEEPS).store(1, SeqCst);
                     // Also where signals end each sleep.
                     since = since.or_else(|| Some(now_s()));
-                    if word.load(SeqCst) == stands {
-                        wait(word, stands, [0, NAP_NS]);
+                    if word.load(SeqCst) == state {
+                        wait(word, state, [0, NAP_NS]);
                     }
                     continue;
                 }
                 // It is ours no more.
                 _ => return Err(Unanswered::Lost),
             };
-            if word.compare_exchange(stands, turn | left, SeqCst, Relaxed).is_ok() {
+            if word.compare_exchange(state, turn | left, SeqCst, Relaxed).is_ok() {
                 return if is_over { Err(Unanswered::Late) } else { Ok(false) };
             }
         }
@@ -378,7 +378,7 @@ impl Slots<'_> {
             if self.posted().fetch_and(!(1 << at), SeqCst) & 1 << at == 0 {
                 continue;
             }
-            let (word, taker) = (self.of(at, STANDS), self.of(at, TAKER));
+            let (word, taker) = (self.of(at, STATE), self.of(at, TAKER));
             // The host is to know of it before it is ours.
             robust.pending.store(taker.as_ptr() as usize, SeqCst);
             let own = robust.thread.load(Relaxed);
@@ -388,15 +388,15 @@ impl Slots<'_> {
                 core::hint::spin_loop();
                 continue;
             }
-            let stands = word.load(SeqCst);
-            let taken = stands & !STATES | TAKEN;
-            if stands & STATES == ASKED
-                && word.compare_exchange(stands, taken, SeqCst, Relaxed).is_ok()
+            let state = word.load(SeqCst);
+            let taken = state & !STATE_MASK | TAKEN;
+            if state & STATE_MASK == ASKED
+                && word.compare_exchange(state, taken, SeqCst, Relaxed).is_ok()
             {
                 let length = self.of(at, LENGTH).load(Relaxed) as usize;
                 let length = length.min(SLOT_BYTES_MAX);
                 self.copy(at, &mut room[..length]);
-                return Some((Taken { at, stands: taken }, length));
+                return Some((Taken { at, state: taken }, length));
             }
             taker.store(0, SeqCst);
         }
@@ -404,15 +404,15 @@ impl Slots<'_> {
 
     /// Answers it. False: nobody waits for that any more.
     pub fn answer(&self, taken: Taken, answer: Option<&[u8]>) -> bool {
-        let Taken { at, stands } = taken;
-        let (word, turn) = (self.of(at, STANDS), stands & !STATES);
+        let Taken { at, state } = taken;
+        let (word, turn) = (self.of(at, STATE), state & !STATE_MASK);
         let answer = answer.filter(|answer| answer.len() <= SLOT_BYTES_MAX);
         let length = answer.map_or(u32::MAX, |answer| answer.len() as u32);
         self.fill(at, 0, answer.unwrap_or_default());
         self.of(at, LENGTH).store(length, Relaxed);
         self.of(at, SINCE).store(now_spans(), Relaxed);
         self.of(at, TAKER).store(0, SeqCst);
-        let heard = word.compare_exchange(stands, turn | ANSWERED, SeqCst, Relaxed).is_ok();
+        let heard = word.compare_exchange(state, turn | ANSWERED, SeqCst, Relaxed).is_ok();
         if !heard {
             // It was left, and nobody else changes it then.
             word.store(turn | FREE, SeqCst);
@@ -458,10 +458,10 @@ impl Slots<'_> {
     /// for `spans` (some 1 to 2 s each); `unread` is told of each answer.
     pub fn take_back(&self, spans: u32, mut unread: impl FnMut(Answered)) {
         for at in 0..SLOTS {
-            let word = self.of(at, STANDS);
-            let stands = word.load(SeqCst);
+            let word = self.of(at, STATE);
+            let state = word.load(SeqCst);
             let since = now_spans().wrapping_sub(self.of(at, SINCE).load(Relaxed));
-            match stands & STATES {
+            match state & STATE_MASK {
                 ASKED => {}
                 ANSWERED if since >= spans => {}
                 _ => continue,
@@ -469,13 +469,13 @@ impl Slots<'_> {
             let process = self.of(at, PROCESS).load(Relaxed) as usize;
             // SAFETY: numbers only: signal 0 is none.
             let gone = unsafe { raw(nr::kill, [process, 0, 0, 0, 0, 0]) } == Err(Errno::ESRCH);
-            let free = stands & !STATES | FREE;
+            let free = state & !STATE_MASK | FREE;
             // Who claims it next has another turn.
             if gone
-                && word.compare_exchange(stands, free, SeqCst, Relaxed).is_ok()
-                && stands & STATES == ANSWERED
+                && word.compare_exchange(state, free, SeqCst, Relaxed).is_ok()
+                && state & STATE_MASK == ANSWERED
             {
-                unread(Answered { at, turn: stands & !STATES });
+                unread(Answered { at, turn: state & !STATE_MASK });
             }
         }
     }

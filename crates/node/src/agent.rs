@@ -1,30 +1,44 @@
-//! Dispatches a message to the handlers of this node's region.
+//! What one thread of the agent works with: this node's handlers, and what it knows of
+//! who asks now. What a message asks for is in `file`; which handler gets it, in `dispatch`.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use husk_carrier::{Asked as Change, Direct, Layout, NOW_S};
+use husk_carrier::{Asked as Change, Direct, Layout};
 use husk_client::Client;
-use husk_proto::fs::{Attributes, Backing, Fs as _, Kind, SetBits, Time};
-use husk_proto::{Credentials, Errno, Inode};
-use husk_wire::handlers::reply as encoded;
-use husk_wire::messages::decode;
-use husk_wire::record::{self, Changed, Moment, Object, Place, Sort};
-use husk_wire::{
-    AFAR, Failure, Fault, Field, Header, Kind as Asked, Message, Role, message, reply, request,
-};
+use husk_proto::Inode;
+use husk_proto::fs::{Attributes, Fs as _, SetBits};
+use husk_proto::lock::Range;
+use husk_wire::Failure;
+use husk_wire::record::{self, Object};
 
-use crate::file::locks::Lock;
-use crate::other_host::afar::{self, Lent};
 use crate::plain::Plain;
-use crate::planted::planted;
-use crate::serve::failure;
 use crate::sessions::Sessions;
+use crate::translate::{self, failure, inode};
 
-/// Nanoseconds in a second.
-const NS_PER_S: i64 = 1_000_000_000;
-/// Attributes have no number of changes yet: nobody keeps a copy that it could void.
-const NO_CHANGE: u64 = 0;
+/// Most files that are open for other nodes at once.
+pub const NUMBERS_END: u32 = 1 << 16;
+
+/// A lock that is granted to a descriptor table of another node.
+#[derive(Clone, Copy, Debug)]
+pub struct Lock {
+    /// Whose: its node, and the number of the table there.
+    pub node: u16,
+    pub files: u32,
+    /// Of what.
+    pub inode: Inode,
+    pub range: Range,
+}
+
+/// A file of this host that is read for others.
+#[derive(Debug)]
+pub struct Lent {
+    /// Whose bytes they are.
+    pub inode: Inode,
+    /// Open to be read.
+    pub file: File,
+}
 
 /// What one thread of the agent works with.
 pub struct Agent {
@@ -52,106 +66,6 @@ pub struct Agent {
     pub lent: Option<Lent>,
 }
 
-/// The answer's header, its body in the room that was given; or why not.
-pub type Handled = Result<Header, Failure>;
-
-/// A caller whose groups live as long as this.
-pub struct Who {
-    groups: Vec<u32>,
-    uid: u32,
-    gid: u32,
-    capabilities: u64,
-}
-
-impl Who {
-    /// As a message says it.
-    pub fn of(said: &record::Credentials<'_>) -> Who {
-        let groups = said.groups.iter().collect();
-        Who { groups, uid: said.uid, gid: said.gid, capabilities: said.capabilities }
-    }
-
-    /// As the handlers take it.
-    pub fn credentials(&self) -> Credentials<'_> {
-        let (uid, gid, capabilities) = (self.uid, self.gid, self.capabilities);
-        Credentials { uid, gid, groups: &self.groups, capabilities, within: None }
-    }
-}
-
-/// An inode of this node, which may be gone. Generations begin with 1: a number that has never been
-/// an inode's has 0, and is taken for nothing.
-pub fn inode(object: Object) -> Result<Inode, Errno> {
-    let number = u32::try_from(object.number).ok().filter(|number| number >> 31 == 0);
-    let is_one = object.generation != 0 || planted!(NeverMade);
-    let number = number.filter(|_| is_one).ok_or(Errno::ESTALE)?;
-    Ok(Inode { number, generation: object.generation })
-}
-
-/// An inode in the place of a hold.
-pub fn held(hold: u64) -> Result<Inode, Failure> {
-    let (number, generation) = ((hold as u32).into(), (hold >> 32) as u32);
-    inode(Object { number, generation }).map_err(failure)
-}
-
-/// A time that was set.
-pub fn time(moment: Moment) -> Time {
-    if moment.seconds == NOW_S {
-        return Time::Now;
-    }
-    Time::At(moment.seconds.saturating_mul(NS_PER_S).saturating_add(moment.nanoseconds.into()))
-}
-
-fn moment(ns: i64) -> Moment {
-    Moment { seconds: ns.div_euclid(NS_PER_S), nanoseconds: ns.rem_euclid(NS_PER_S) as u32 }
-}
-
-fn sort(kind: Kind) -> Sort {
-    match kind {
-        Kind::File => Sort::File,
-        Kind::Directory => Sort::Directory,
-        Kind::Symlink => Sort::Symlink,
-        Kind::Portal => Sort::Portal,
-        Kind::Fifo => Sort::Fifo,
-        Kind::Socket => Sort::Socket,
-        Kind::CharacterDevice => Sort::CharacterDevice,
-        Kind::BlockDevice => Sort::BlockDevice,
-    }
-}
-
-/// As a message has it.
-pub fn object(inode: Inode) -> Object {
-    Object { number: inode.number.into(), generation: inode.generation }
-}
-
-/// A change that nobody counts yet.
-pub fn changed(inode: Inode) -> Changed {
-    Changed { object: object(inode), change: NO_CHANGE }
-}
-
-/// What is told of an inode.
-pub fn told(found: &Attributes) -> record::Attributes {
-    record::Attributes {
-        place: Place { home: 0, object: object(found.step.inode) },
-        mode: found.step.mode,
-        links: found.links,
-        uid: found.step.uid,
-        gid: found.step.gid,
-        device: found.device.into(),
-        size: found.size,
-        blocks: found.blocks_512,
-        accessed: moment(found.accessed_ns),
-        modified: moment(found.modified_ns),
-        changed: moment(found.changed_ns),
-        born: moment(found.born_ns),
-        change: NO_CHANGE,
-        shown_device: found.shown_device,
-        shown_number: found.shown_number,
-        sort: sort(found.step.kind),
-        on_host: found.backing == Backing::Host,
-        extended_on_host: found.extended == Backing::Host,
-        origin: found.origin.map(|origin| origin.0),
-    }
-}
-
 impl Agent {
     /// A thread's.
     pub fn new(client: Client<Direct, Plain, Plain>, sessions: Arc<Sessions>) -> Agent {
@@ -168,95 +82,6 @@ impl Agent {
             is_afar: false,
             lent: None,
         }
-    }
-
-    /// Handles a request; its answer's body is put into `room`.
-    pub fn handle(&mut self, header: &Header, body: &[u8], room: &mut [u8]) -> Handled {
-        (self.lends_memory, self.unheard, self.answered) = (false, None, None);
-        self.unheard_lock = None;
-        if header.role != Role::Request && !planted!(PostedIsDone) {
-            let fault = if header.role == Role::Reply { Fault::Unasked } else { Fault::Role };
-            self.sessions.refuse(header.source, fault);
-            return Err(Failure::Protocol);
-        }
-        if self.sessions.is_fenced(header) {
-            return Err(Failure::Fenced);
-        }
-        self.is_afar = header.source >= AFAR;
-        let handled = self.dispatch(header, body, room).unwrap_or_else(|fault| {
-            self.sessions.refuse(header.source, fault);
-            Err(Failure::Protocol)
-        });
-        if handled.is_err() {
-            self.was_not_heard();
-            self.close_first_tries(header, None);
-        }
-        // Who watches what has changed is told, as by any process.
-        self.client.tell();
-        handled
-    }
-
-    fn dispatch(
-        &mut self,
-        header: &Header,
-        body: &[u8],
-        room: &mut [u8],
-    ) -> Result<Handled, Fault> {
-        Ok(match Asked::of(header.kind) {
-            Some(asked) if self.is_afar && afar::is_refused(asked) => {
-                Err(failure(Errno::EOPNOTSUPP))
-            }
-            Some(Asked::Walk) => self.walk(header, take(header, body)?, room),
-            Some(Asked::ListNames) => self.list(header, take(header, body)?, room),
-            Some(Asked::Above) => self.above(header, take(header, body)?, room),
-            Some(Asked::Create) => self.create(header, take(header, body)?, room),
-            Some(Asked::MakeDirectory) => self.make_directory(header, take(header, body)?, room),
-            Some(Asked::Link) => self.link(header, take(header, body)?, room),
-            Some(Asked::Remove) => self.remove(header, take(header, body)?, room),
-            Some(Asked::Rename) => self.rename(header, take(header, body)?, room),
-            Some(Asked::SetAttributes) => self.set_attributes(header, take(header, body)?, room),
-            Some(Asked::Extended) => self.extended(header, take(header, body)?, room),
-            Some(Asked::HostFile) => self.host_file(header, take(header, body)?, room),
-            Some(Asked::Own) => self.own(header, take(header, body)?, room),
-            Some(Asked::Room) => self.room(header, take(header, body)?, room),
-            Some(Asked::Open) => self.open(header, take(header, body)?, room),
-            Some(Asked::Return) => self.give_back(header, take(header, body)?, room),
-            Some(Asked::Read) => self.read(header, take(header, body)?, room),
-            Some(Asked::WriteHome) => self.write(header, take(header, body)?, room),
-            Some(Asked::Space) => self.space(header, take(header, body)?, room),
-            Some(Asked::Lock) => self.lock(header, take(header, body)?, room),
-            Some(Asked::Unlock) => self.unlock(header, take(header, body)?, room),
-            Some(Asked::PassDescription) => self.pass(header, take(header, body)?, room),
-            Some(Asked::DescriptionIo) => self.transfer(header, take(header, body)?, room),
-            Some(Asked::Epoch) => self.epoch(header, take(header, body)?, room),
-            Some(Asked::Memory) => self.lend_memory(header, take(header, body)?, room),
-            _ => Err(Failure::Unserved),
-        })
-    }
-
-    /// Our memory, to be read by a process of another node.
-    fn lend_memory(
-        &mut self,
-        header: &Header,
-        request::Memory {}: request::Memory,
-        room: &mut [u8],
-    ) -> Handled {
-        let memory = self.memory.as_ref().ok_or(failure(Errno::EOPNOTSUPP))?;
-        let Layout { kernels, memory_bytes } = memory.1;
-        self.lends_memory = true;
-        put::<message::Memory>(header, &reply::Memory { kernels, memory_bytes }, room)
-    }
-
-    /// A node is dead: what it had open is closed.
-    fn epoch(&mut self, header: &Header, asked: request::Epoch<'_>, room: &mut [u8]) -> Handled {
-        if !self.is_supervisor && !planted!(AnyoneTellsDeaths) {
-            self.sessions.refuse(header.source, Fault::Role);
-            return Err(Failure::Protocol);
-        }
-        for node in asked.dead.iter() {
-            self.bury(node, asked.epoch);
-        }
-        put::<message::Epoch>(header, &reply::Epoch { epoch: asked.epoch }, room)
     }
 
     /// The handlers.
@@ -282,7 +107,7 @@ impl Agent {
 
     /// What is told of an inode to who asks now.
     pub fn told(&self, found: &Attributes) -> record::Attributes {
-        if self.is_afar { afar::told(found) } else { told(found) }
+        if self.is_afar { translate::told_afar(found) } else { translate::told(found) }
     }
 
     /// A directory, its names read from the host if they had not been.
@@ -291,13 +116,4 @@ impl Agent {
         self.client.list_for_others(dir).map_err(failure)?;
         Ok(dir)
     }
-}
-
-fn take<'a, B: Field<'a>>(header: &Header, body: &'a [u8]) -> Result<B, Fault> {
-    decode(header, body)
-}
-
-/// Puts an answer into the room.
-pub fn put<M: Message>(header: &Header, answer: &M::Reply<'_>, room: &mut [u8]) -> Handled {
-    encoded::<M>(header, answer, room).map_err(|_| Failure::Busy)
 }

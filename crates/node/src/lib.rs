@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!   other node's process ── request ──► slot in memory (`slots`) ──► a thread of the agent
-//!                       '── long one ─► socket (`serve`) ───────────►  '── Direct ──► region
-//!                        ◄── answer ──────────────────────────────────'
+//!                       '── long one ─► socket (`serve`) ───────────►  │ `dispatch`: which handler
+//!                                                                      │ `file`: the handlers
+//!                        ◄── answer ──────────────────────────────────'   └── Direct ──► region
 //! ```
 //!
 //! It is a process of the image as any other. What it keeps open for others is in the region
@@ -21,12 +22,13 @@
 //!    declares a node dead, the agent closes what it had open and does nothing for it any more.
 //!
 //! Programs of this host keep no copy of a name or of bytes (`husk-carrier`, `far`). What another
-//! host keeps is judged by who carries its messages (`other_host/told.rs`), and kept by its other
-//! end (`copies.rs` there).
+//! host keeps is judged by who carries its messages (`other_host/promises.rs`), and kept by its
+//! other end (`copies.rs` there).
 
 #![deny(unsafe_code)]
 
 mod agent;
+mod dispatch;
 mod fetcher;
 mod file;
 mod once;
@@ -37,12 +39,13 @@ mod planted;
 mod serve;
 mod sessions;
 mod slots;
+mod translate;
 
 pub use fetcher::Fetcher;
 pub use husk_wire::AFAR;
 pub use other_host::clock::bridge;
 pub use other_host::copies::Copies;
-pub use other_host::told::{File, Kept, Told};
+pub use other_host::promises::{File, Kept, Promises};
 pub use other_host::written::{Written, brought};
 pub use serve::{CALL_BYTES_MAX, ask, kind_name, serve, tell_deaths};
 

@@ -17,13 +17,11 @@ use husk_abi::sys::general::{O_CLOEXEC, O_CREAT, O_EXCL, O_TRUNC};
 use husk_carrier::{ANSWERED, Asked, Changes, Direct};
 use husk_proto::fs::Credentials;
 use husk_proto::{Errno, Fs as _, Inode, Shortcuts as _};
-use husk_wire::record::{Moment, Object, Place, Sort};
 use husk_wire::{AFAR, Failure, Header, Kind, record};
 
-use crate::agent::{Agent, object};
-use crate::file::bytes::NUMBERS_END;
+use crate::agent::{Agent, NUMBERS_END};
 use crate::planted::planted;
-use crate::serve::failure;
+use crate::translate::{failure, nothing, object};
 
 /// What a request came to.
 #[derive(Debug)]
@@ -111,31 +109,5 @@ impl Agent {
                 let _ = self.direct().forget_answers(asked.node, u32::MAX);
             }
         }
-    }
-}
-
-/// What is told of an inode that has no name any more, and was freed.
-pub(crate) fn nothing(object: Object) -> record::Attributes {
-    let moment = Moment { seconds: 0, nanoseconds: 0 };
-    record::Attributes {
-        place: Place { home: 0, object },
-        mode: 0,
-        links: 0,
-        uid: 0,
-        gid: 0,
-        device: 0,
-        size: 0,
-        blocks: 0,
-        accessed: moment,
-        modified: moment,
-        changed: moment,
-        born: moment,
-        change: 0,
-        shown_device: 0,
-        shown_number: 0,
-        sort: Sort::File,
-        on_host: false,
-        extended_on_host: false,
-        origin: None,
     }
 }

@@ -6,12 +6,19 @@ use husk_abi::{Errno, nr};
 use husk_client::{Host, Mapping, Memory};
 use husk_proto::Inode;
 use husk_proto::fs::{Run, Span};
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::serve::now_ns;
+const NS_PER_S: i64 = 1_000_000_000;
 
 /// The host, called as it is; no application, and so no memory of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain;
+
+/// Now, ns since the epoch, coarse.
+pub fn now_ns() -> i64 {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    now.tv_sec * NS_PER_S + now.tv_nsec
+}
 
 /// Has Linux run this thread soon after it wakes, also where all cores are busy: it sleeps nearly
 /// always, and a program waits for it. Before Linux 6.12 nothing changes.

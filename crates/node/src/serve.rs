@@ -27,18 +27,18 @@ pub use husk_link::CALL_BYTES_MAX;
 use husk_link::{Next, SLOT_BYTES_MAX, Unanswered};
 use husk_proto::{Admin as _, Errno, Process};
 use husk_wire::messages::ALL;
-use husk_wire::{Failure, HEADER_BYTES, Header, Kind, Retry, Role};
+use husk_wire::{Header, Kind, Retry, Role};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, accept_with,
     recv, sendmsg, sockopt,
 };
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::agent::Agent;
+use crate::dispatch::reply_to;
 use crate::file::holds::end_of;
-use crate::plain::{Plain, take_short_turns};
+use crate::plain::{Plain, now_ns, take_short_turns};
 use crate::sessions::Sessions;
 use crate::slots;
 
@@ -57,13 +57,6 @@ const LATE_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 const PAUSE: Duration = Duration::from_millis(5);
 /// Times that something is asked again for another host.
 const ASKED_MAX: u32 = 64;
-const NS_PER_S: i64 = 1_000_000_000;
-
-/// Now, ns since the epoch, coarse.
-pub fn now_ns() -> i64 {
-    let now = clock_gettime(ClockId::RealtimeCoarse);
-    now.tv_sec * NS_PER_S + now.tv_nsec
-}
 
 /// What the threads share.
 #[derive(Clone)]
@@ -213,33 +206,6 @@ impl Desk {
     }
 }
 
-/// The answer to a message in `outgoing`, and its length; `None`: there is none.
-pub fn reply_to(
-    agent: &mut Agent,
-    message: &[u8],
-    is_supervisor: impl FnOnce() -> bool,
-    outgoing: &mut [u8],
-) -> Option<usize> {
-    let (head, room) = outgoing.split_at_mut_checked(HEADER_BYTES)?;
-    let reply = match Header::split(message) {
-        Ok((header, body)) => {
-            agent.is_supervisor = header.kind == Kind::Epoch as u16 && is_supervisor();
-            let reply = agent.handle(&header, body, room);
-            match reply {
-                Err(_) if header.role != Role::Request => return None,
-                reply => reply.unwrap_or_else(|failure| header.answer(Some(failure))),
-            }
-        }
-        Err(fault) => {
-            let known = message.first_chunk().and_then(|head| Header::decode(head).ok());
-            agent.sessions.refuse(known.map_or(0, |header| header.source), fault);
-            known.filter(|header| header.role == Role::Request)?.answer(Some(Failure::Protocol))
-        }
-    };
-    head.copy_from_slice(&reply.encode());
-    Some(HEADER_BYTES + reply.length as usize)
-}
-
 /// Whether the process that has started us is at the other end.
 fn is_parent(stream: &OwnedFd) -> bool {
     let peer = sockopt::socket_peercred(stream).map(|peer| peer.pid).ok();
@@ -360,9 +326,4 @@ pub fn tell_deaths(home: &[u8], dead: &[u16], epoch: u32, patience_s: u64) -> bo
     let parts = [&header.encode()[..], &body[..length]];
     let Ok(length) = husk_link::call(home, parts, &mut room, patience_s) else { return false };
     Header::split(&room[..length]).is_ok_and(|(reply, _)| reply.status == 0)
-}
-
-/// What a handler's error is to another node.
-pub fn failure(errno: Errno) -> Failure {
-    if errno == Errno::ESTALE { Failure::Gone } else { Failure::Errno(errno) }
 }

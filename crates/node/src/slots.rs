@@ -13,7 +13,7 @@ use husk_link::{Answered, Memory, Robust, SLOTS, Slots};
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::agent::Agent;
-use crate::serve::reply_to;
+use crate::dispatch::reply_to;
 
 /// Threads, each with one request at a time.
 pub const THREADS: usize = 3;
@@ -32,14 +32,14 @@ const UNREAD_SPANS: u32 = 4;
 /// The hold that an answer has told of: it ends if nobody takes that. Its name is never another's,
 /// so it can be ended late.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct UnreadHold {
     turn: u32,
     hold: (u16, u64),
 }
 
 /// The memory, its descriptor for those who are to map it, and what was told last in each slot.
 #[derive(Clone, Debug)]
-pub struct Shared(Arc<(Memory, OwnedFd, Mutex<[Option<Told>; SLOTS]>)>);
+pub struct Shared(Arc<(Memory, OwnedFd, Mutex<[Option<UnreadHold>; SLOTS]>)>);
 
 impl Shared {
     /// Makes it; `None`: there is no room for it, and requests come to the socket.
@@ -59,7 +59,7 @@ impl Shared {
         self.0.0.slots()
     }
 
-    fn told(&self) -> MutexGuard<'_, [Option<Told>; SLOTS]> {
+    fn told(&self) -> MutexGuard<'_, [Option<UnreadHold>; SLOTS]> {
         // No change of it stops half-way.
         self.0.2.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,7 +72,7 @@ impl Shared {
     /// Notes what is about to be told, until it was taken or is known not to be.
     fn note(&self, answered: Answered, agent: &Agent) {
         if let Some(hold) = agent.unheard {
-            self.told()[answered.at] = Some(Told { turn: answered.turn, hold });
+            self.told()[answered.at] = Some(UnreadHold { turn: answered.turn, hold });
         }
     }
 
@@ -80,7 +80,7 @@ impl Shared {
     fn end_unread(&self, agent: &mut Agent) {
         self.slots().take_back(UNREAD_SPANS, |unread| {
             let told = self.told()[unread.at].take_if(|told| told.turn == unread.turn);
-            if let Some(Told { hold, .. }) = told {
+            if let Some(UnreadHold { hold, .. }) = told {
                 agent.unheard = Some(hold);
                 agent.was_not_heard();
             }
@@ -90,12 +90,12 @@ impl Shared {
 
 /// Whether to look for the next request or to sleep at once, by what came of it before.
 #[derive(Debug, Default)]
-struct Worth {
+struct AdaptiveSpin {
     vain: u32,
 }
 
-impl Worth {
-    fn is_looked(&self) -> bool {
+impl AdaptiveSpin {
+    fn is_worth_it(&self) -> bool {
         self.vain < VAIN_MAX || self.vain.is_multiple_of(TRIED_AGAIN)
     }
 
@@ -106,7 +106,7 @@ impl Worth {
 
 /// Answers requests for ever, in rooms of `SLOT_BYTES_MAX` bytes.
 pub fn work(shared: &Shared, agent: &mut Agent, [incoming, outgoing]: [&mut [u8]; 2]) {
-    let (slots, mut worth) = (shared.slots(), Worth::default());
+    let (slots, mut spin) = (shared.slots(), AdaptiveSpin::default());
     let robust: &'static Robust = Box::leak(Box::default());
     if !robust.begin() {
         return;
@@ -125,15 +125,15 @@ pub fn work(shared: &Shared, agent: &mut Agent, [incoming, outgoing]: [&mut [u8]
                 agent.was_not_heard();
             }
         }
-        if worth.is_looked() && slots.begin_look() {
+        if spin.is_worth_it() && slots.begin_look() {
             let found = look(&slots);
             slots.end_look();
-            worth.note(found);
+            spin.note(found);
             if found || slots.has_request() {
                 continue;
             }
         } else {
-            worth.note(false);
+            spin.note(false);
         }
         if swept.elapsed() > SWEEP {
             shared.end_unread(agent);

@@ -21,8 +21,9 @@ use husk_wire::{
 
 use crate::CALL_BYTES_MAX;
 use crate::agent::Agent;
-use crate::plain::Plain;
-use crate::serve::{now_ns, reply_to, start};
+use crate::dispatch::reply_to;
+use crate::plain::{Plain, now_ns};
+use crate::serve::start;
 use crate::sessions::Sessions;
 
 const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 64 << 20 };

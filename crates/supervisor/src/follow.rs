@@ -49,7 +49,7 @@ const EVENTS_BYTES: usize = 16 << 10;
 pub fn follow(
     name: &str,
     path: Option<&Path>,
-    tell: &mut dyn FnMut(Told<'_>) -> bool,
+    tell: &mut dyn FnMut(Event<'_>) -> bool,
 ) -> Result<(), Failure> {
     let what = || format!("cannot follow the host for image {name}");
     let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
@@ -66,7 +66,7 @@ pub fn follow(
             let remedy = "raise fs.inotify.max_user_watches, or name a PATH";
             Failure::new(what(), reason(&errno.into()), remedy)
         })?;
-        if first && !tell(Told::Following(follower.watched.len())) {
+        if first && !tell(Event::Following(follower.watched.len())) {
             return Ok(());
         }
         first = false;
@@ -85,7 +85,7 @@ pub fn follow(
                 return Err(Failure::new(what(), why, "try again when it has ended"));
             };
             let found = session.look_at(&changed);
-            if found.is_some_and(|found| !tell(Told::TakenIn(told.new_of(&changed, found)))) {
+            if found.is_some_and(|found| !tell(Event::TakenIn(told.new_of(&changed, found)))) {
                 return Ok(());
             }
         }
@@ -98,7 +98,7 @@ pub fn follow(
 
 /// What a follower says.
 #[derive(Debug)]
-pub enum Told<'a> {
+pub enum Event<'a> {
     /// So many directories have a watch.
     Following(usize),
     /// This was taken in; conflicts only the first time.

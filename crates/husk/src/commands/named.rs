@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use husk_proto::place::Policy;
 use husk_supervisor::Request;
-use husk_supervisor::follow::{self, Told};
+use husk_supervisor::follow::{self, Event};
 use husk_supervisor::named::{self, Synced, Waiting};
 use husk_supervisor::output::failure::{Failure, STATUS_HUSK};
 use husk_supervisor::output::{print, say};
@@ -37,7 +37,7 @@ pub struct Up {
     /// with `husk node add`.
     #[arg(long, value_name = "HOST[,HOST...]", value_delimiter = ',')]
     on: Vec<String>,
-    /// Whose files programs on other hosts see outside of the trees, as of `husk run --root`.
+    /// Whose files programs on other hosts see outside of the overlays, as with `husk run --root`.
     #[arg(long, value_name = "WHOSE")]
     root: Option<Root>,
     /// What a node of another image is told of it.
@@ -460,15 +460,15 @@ fn follow(options: &Refresh) -> ExitCode {
     let mut whole = true;
     let followed = follow::follow(name, options.path.as_deref(), &mut |told| {
         let printed = match told {
-            Told::Following(directories) => {
+            Event::Following(directories) => {
                 // Directories that nobody has listed are looked at when somebody does.
                 let yet = if directories == 0 { ": none is listed yet" } else { "" };
                 let what = format!("following the host in {directories} directories");
                 say(&format!("{what} for image {name}{yet}"));
                 true
             }
-            Told::TakenIn(found) if json => one_line(found),
-            Told::TakenIn(found) => {
+            Event::TakenIn(found) if json => one_line(found),
+            Event::TakenIn(found) => {
                 say_taken_in(found);
                 true
             }

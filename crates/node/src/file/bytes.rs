@@ -9,12 +9,10 @@ use husk_wire::record::{Access, Grant, SpaceCall};
 use husk_wire::text::Bytes;
 use husk_wire::{Failure, Header, message, reply, request};
 
-use crate::agent::{Agent, Handled, Who, held, inode, put};
+use crate::agent::{Agent, NUMBERS_END};
 use crate::once::{Once, asked};
-use crate::serve::failure;
+use crate::translate::{Handled, Who, failure, held, inode, put};
 
-/// Most files that are open for other nodes at once.
-pub const NUMBERS_END: u32 = 1 << 16;
 /// The flags of open that there are: a kernel keeps marks of its own among the others.
 pub const OPEN_FLAGS: u32 = 0o37_777_777;
 /// Most bytes of an answer.

@@ -17,9 +17,9 @@ use husk_proto::{Errno, Inode, Shortcuts as _};
 use husk_wire::record::{self, Grant};
 use husk_wire::{Failure, Header, message, reply, request};
 
-use crate::agent::{Agent, Handled, put};
+use crate::agent::Agent;
 use crate::planted::planted;
-use crate::serve::failure;
+use crate::translate::{Handled, failure, put};
 
 /// Whether a hold was made for a request.
 pub fn is_of(hold: &Hold, asked: &Header) -> bool {

@@ -23,17 +23,8 @@ use husk_proto::{Errno, Inode};
 use husk_wire::record::{LockBy, LockMode, Object, Range as Bytes};
 use husk_wire::{Failure, Header, message, reply, request};
 
-use crate::agent::{Agent, Handled, inode, put};
-use crate::serve::failure;
-
-/// Whose, and what.
-#[derive(Clone, Copy, Debug)]
-pub struct Lock {
-    node: u16,
-    files: u32,
-    inode: Inode,
-    range: Range,
-}
+use crate::agent::{Agent, Lock};
+use crate::translate::{Handled, failure, inode, put};
 
 fn range(said: Bytes) -> Result<Range, Failure> {
     let end = match said.length {

@@ -9,10 +9,10 @@ use husk_wire::text::{Bytes, List, Name};
 use husk_wire::{Failure, Header, message, reply, request};
 
 use crate::CALL_BYTES_MAX;
-use crate::agent::{Agent, Handled, Who, changed, inode, object, put, time};
-use crate::file::bytes::{NUMBERS_END, OPEN_FLAGS};
+use crate::agent::{Agent, NUMBERS_END};
+use crate::file::bytes::OPEN_FLAGS;
 use crate::once::Once;
-use crate::serve::failure;
+use crate::translate::{Handled, Who, changed, failure, inode, object, put, time};
 
 /// Entries on a page of a listing.
 const PAGE_ENTRIES: usize = 256;

@@ -20,10 +20,9 @@ use husk_proto::{Errno, Inode, Shortcuts as _};
 use husk_wire::record::{Grant, Object, Owning, Passed, Passing, Place, Transfer};
 use husk_wire::{Failure, Header, message, reply, request};
 
-use crate::agent::{Agent, Handled, object, put};
-use crate::file::bytes::NUMBERS_END;
+use crate::agent::{Agent, NUMBERS_END};
 use crate::once::{Once, asked as record_of};
-use crate::serve::failure;
+use crate::translate::{Handled, failure, object, put};
 
 impl Agent {
     /// Tells what a program has open that goes on at the asker's node, and keeps it open.

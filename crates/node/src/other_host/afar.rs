@@ -14,27 +14,15 @@ use husk_abi::sys::general::O_NOFOLLOW;
 use husk_proto::fs::{Attributes, Backing, CAPABILITY, Fs as _, Kind, Origin};
 use husk_proto::{Errno, Inode};
 use husk_wire::record::AttributeCall;
-use husk_wire::{Failure, Kind as Asked, record, request};
+use husk_wire::{Failure, Kind as Asked, request};
 
-use crate::agent::{Agent, told as told_near};
-use crate::serve::failure;
-
-/// A file of this host that is read for others.
-#[derive(Debug)]
-pub struct Lent {
-    inode: Inode,
-    file: File,
-}
+use crate::agent::{Agent, Lent};
+use crate::translate::failure;
 
 /// What is not answered over hosts: it is about this host's own objects.
 pub fn is_refused(asked: Asked) -> bool {
     use Asked::{DescriptionIo, HostFile, Memory, PassDescription};
     matches!(asked, HostFile | Memory | PassDescription | DescriptionIo)
-}
-
-/// What is told of an inode: nothing of the host.
-pub fn told(found: &Attributes) -> record::Attributes {
-    record::Attributes { on_host: false, extended_on_host: false, origin: None, ..told_near(found) }
 }
 
 impl Agent {

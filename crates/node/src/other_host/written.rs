@@ -207,7 +207,7 @@ pub fn brought(message: &[u8], answer: &[u8]) -> Result<(), husk_proto::Errno> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::once::nothing;
+    use crate::translate::nothing;
     use husk_proto::Errno;
     use husk_wire::record::{Credentials, Grant, Object, Promises, Spot};
     use husk_wire::text::{List, Name};

@@ -18,12 +18,13 @@ use super::asks::{BOTH, Facts};
 use super::dice::LETTERS;
 use super::tree::line;
 use crate::CALL_BYTES_MAX;
-use crate::agent::{Agent, object, told};
+use crate::agent::Agent;
+use crate::dispatch::reply_to;
 use crate::file::holds::end_of;
 use crate::plain::Plain;
 use crate::planted::planted;
-use crate::serve::reply_to;
 use crate::sessions::Sessions;
+use crate::translate::{object, told};
 
 const LAYOUT: Layout = Layout { kernels: 2, memory_bytes: 8 << 20 };
 /// Mode of the root.
@@ -144,7 +145,7 @@ impl Home {
         let process = self.boss.first_process(pid, &[]).expect("a record");
         let mut direct = Direct::attach(clock, process, pid, pid).expect("attached");
         let who = Credentials { uid: 0, gid: 0, groups: &[], capabilities: u64::MAX, within: None };
-        let inode = crate::agent::inode(file).expect("an inode");
+        let inode = crate::translate::inode(file).expect("an inode");
         let files = direct.files();
         let number = direct.open(&who, files, inode, BOTH, 0, 64).expect("open");
         let Slot::Husk(description) = direct.slot(files, number) else { panic!("the image's") };
@@ -335,7 +336,7 @@ impl Home {
 
     /// All bytes of a file; `None`: there is none.
     pub fn bytes_of(&mut self, file: Object) -> Option<Vec<u8>> {
-        let inode = crate::agent::inode(file).ok()?;
+        let inode = crate::translate::inode(file).ok()?;
         let mut bytes = vec![0; self.boss.attributes(inode).ok()?.size as usize];
         let count = self.boss.read_at(inode, 0, &mut bytes).ok()?;
         bytes.truncate(count);
@@ -344,7 +345,7 @@ impl Home {
 
     /// Where a name leads.
     pub fn named(&mut self, dir: Object, name: u8) -> Option<Object> {
-        let dir = crate::agent::inode(dir).ok()?;
+        let dir = crate::translate::inode(dir).ok()?;
         self.boss.lookup(dir, &[name]).ok().map(|found| object(found.inode))
     }
 

@@ -10,8 +10,8 @@ use super::asks::Ask;
 use super::home::{self, Home};
 use super::own_process::in_own_process;
 use crate::CALL_BYTES_MAX;
-use crate::agent::object;
 use crate::planted::{Bug, plant};
+use crate::translate::object;
 
 /// Most stores of a handler.
 const POINTS_MAX: u64 = 400;

@@ -13,7 +13,7 @@ use super::faults::{Event, Fired, Site, plan};
 use super::home::{Home, ROOT_MODE, set_clock};
 use super::tree::{Made, Tree};
 use crate::CALL_BYTES_MAX;
-use crate::agent::object;
+use crate::translate::object;
 
 /// Steps that a seed may take.
 const STEPS_MAX: u64 = 200_000;

@@ -74,7 +74,7 @@ impl World {
     }
 
     fn some_message(&mut self) -> Strange {
-        let root = crate::agent::object(self.home.root);
+        let root = crate::translate::object(self.home.root);
         let source = 1 + self.dice.below(3) as u16;
         // Not one of the dead, unless that is what is strange.
         let epoch = self.epoch + 1;

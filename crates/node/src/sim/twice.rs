@@ -8,8 +8,8 @@ use husk_wire::{Header, Kind, Role};
 use super::asks::{AT_END, Ask, BOTH, Heard, TRUNCATE};
 use super::home::{self, Home};
 use super::own_process::in_own_process;
-use crate::agent::object;
 use crate::planted::{Bug, plant};
+use crate::translate::object;
 
 /// Most stores of a handler.
 const POINTS_MAX: u64 = 400;

@@ -30,7 +30,7 @@ use crate::hosts::account::{self, Account};
 use crate::hosts::loads;
 use crate::hosts::program::apart::Apart;
 use crate::hosts::session::ssh;
-use crate::hosts::session::starter::{self, Told};
+use crate::hosts::session::starter::{self, Orders};
 use crate::hosts::{HOSTS_MAX, MEMORY_BYTES, Root, SHADOW, socket_name};
 use crate::image::descriptors::inherited;
 use crate::named::{Name, SELF};
@@ -205,7 +205,7 @@ impl Hosts {
         let socket = self.new_socket(node);
         let _ = std::fs::remove_file(&socket);
         let listener = OwnedFd::from(UnixListener::bind(&socket)?);
-        let told = Told {
+        let told = Orders {
             node,
             number: at as u16 + 1,
             home: self.home.clone(),

@@ -127,7 +127,7 @@ pub enum Ask {
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Answer {
     /// It cannot be had: an errno.
     Failed(i32),
     /// Entries.
@@ -174,13 +174,13 @@ impl Ask {
     }
 }
 
-impl Told {
+impl Answer {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Writer::default();
         match self {
-            Told::Failed(errno) => to.word(0).word(*errno as u64),
-            Told::Listing { entries, more, watched } => {
+            Answer::Failed(errno) => to.word(0).word(*errno as u64),
+            Answer::Listing { entries, more, watched } => {
                 to.word(1).word(u64::from(*more)).word(u64::from(*watched));
                 to.word(entries.len() as u64);
                 for entry in entries {
@@ -192,28 +192,28 @@ impl Told {
                 }
                 &mut to
             }
-            Told::Digest(digest, None) => to.word(2).bytes(digest),
-            Told::Digest(digest, Some(bytes)) => to.word(3).bytes(digest).bytes(bytes),
-            Told::Bytes(bytes) => to.word(4).bytes(bytes),
+            Answer::Digest(digest, None) => to.word(2).bytes(digest),
+            Answer::Digest(digest, Some(bytes)) => to.word(3).bytes(digest).bytes(bytes),
+            Answer::Bytes(bytes) => to.word(4).bytes(bytes),
         };
         to.0
     }
 
     /// From bytes; `None`: they are none.
-    pub fn decode(bytes: &[u8]) -> Option<Told> {
+    pub fn decode(bytes: &[u8]) -> Option<Answer> {
         let mut from = Reader(bytes);
         let told = match from.word()? {
-            0 => Told::Failed(i32::try_from(from.word()?).ok().filter(|errno| *errno > 0)?),
+            0 => Answer::Failed(i32::try_from(from.word()?).ok().filter(|errno| *errno > 0)?),
             1 => {
                 let (more, watched, count) = (from.flag()?, from.flag()?, from.word()?);
                 // Each has more bytes: what is said to be more is not there.
                 (count <= from.0.len() as u64).then_some(())?;
                 let entries = (0..count).map(|_| from.entry()).collect::<Option<_>>()?;
-                Told::Listing { entries, more, watched }
+                Answer::Listing { entries, more, watched }
             }
-            2 => Told::Digest(from.digest()?, None),
-            3 => Told::Digest(from.digest()?, Some(from.rest()?.to_vec())),
-            4 => Told::Bytes(from.rest()?.to_vec()),
+            2 => Answer::Digest(from.digest()?, None),
+            3 => Answer::Digest(from.digest()?, Some(from.rest()?.to_vec())),
+            4 => Answer::Bytes(from.rest()?.to_vec()),
             _ => return None,
         };
         from.0.is_empty().then_some(told)
@@ -340,14 +340,14 @@ mod tests {
         ]
     }
 
-    fn told() -> Vec<Told> {
+    fn told() -> Vec<Answer> {
         let entries = vec![entry("a"), entry("b c")];
         vec![
-            Told::Failed(2),
-            Told::Listing { entries, more: true, watched: false },
-            Told::Digest([7; 32], None),
-            Told::Digest([7; 32], Some(b"bytes".to_vec())),
-            Told::Bytes(vec![]),
+            Answer::Failed(2),
+            Answer::Listing { entries, more: true, watched: false },
+            Answer::Digest([7; 32], None),
+            Answer::Digest([7; 32], Some(b"bytes".to_vec())),
+            Answer::Bytes(vec![]),
         ]
     }
 
@@ -360,15 +360,15 @@ mod tests {
         }
         for told in told() {
             let bytes = told.encode();
-            assert_eq!(Told::decode(&bytes), Some(told));
-            (0..bytes.len()).for_each(|length| assert_eq!(Told::decode(&bytes[..length]), None));
+            assert_eq!(Answer::decode(&bytes), Some(told));
+            (0..bytes.len()).for_each(|length| assert_eq!(Answer::decode(&bytes[..length]), None));
         }
     }
 
     #[test]
     fn hostile_bytes_are_refused_or_read_and_never_more() {
         let mut all: Vec<_> = asks().iter().map(Ask::encode).collect();
-        all.extend(told().iter().map(Told::encode));
+        all.extend(told().iter().map(Answer::encode));
         for bytes in all {
             for at in 0..bytes.len() {
                 for value in [0, 1, 0x2f, 0x7f, 0xff] {
@@ -377,7 +377,7 @@ mod tests {
                     if let Some(ask) = Ask::decode(&wrong) {
                         assert_eq!(ask.encode(), wrong);
                     }
-                    if let Some(told) = Told::decode(&wrong) {
+                    if let Some(told) = Answer::decode(&wrong) {
                         assert_eq!(told.encode(), wrong);
                     }
                 }

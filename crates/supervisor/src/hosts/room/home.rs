@@ -30,7 +30,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, fstat, openat, readlinka
 use rustix::io::{Errno, Result};
 use sha2::{Digest as _, Sha256};
 
-use super::asks::{Ask, Digest, Entry, Identity, Told};
+use super::asks::{Answer, Ask, Digest, Entry, Identity};
 use super::{OWN, modes};
 use crate::hosts::session::guest::lock;
 
@@ -84,13 +84,13 @@ impl Home {
     }
 
     /// The answer to a question.
-    pub fn answer(&self, ask: &Ask) -> Told {
+    pub fn answer(&self, ask: &Ask) -> Answer {
         let told = match ask {
             Ask::List(path, after) => self.list(path, after),
             Ask::Digest(path, identity, bytes) => digest(path, identity, *bytes),
             Ask::Read(path, identity, offset) => read(path, identity, *offset),
         };
-        told.unwrap_or_else(|errno| Told::Failed(errno.raw_os_error()))
+        told.unwrap_or_else(|errno| Answer::Failed(errno.raw_os_error()))
     }
 
     /// Whether every user may run the program at `path`.
@@ -99,7 +99,7 @@ impl Home {
         open_file(&real).is_ok_and(|(_, found)| found.st_mode & OTHERS_SEARCH != 0)
     }
 
-    fn list(&self, path: &Path, after: &OsStr) -> Result<Told> {
+    fn list(&self, path: &Path, after: &OsStr) -> Result<Answer> {
         let directory = reach(path)?;
         let found = fstat(&directory)?;
         may(&found, OTHERS_READ | OTHERS_SEARCH)?;
@@ -139,7 +139,7 @@ impl Home {
             }
             entries.push(Entry::of(&name, &found, target));
         }
-        Ok(Told::Listing { entries, more, watched })
+        Ok(Answer::Listing { entries, more, watched })
     }
 
     /// Waits for changes, and tells of each; an empty path: of all directories. Ends with an error.
@@ -251,7 +251,7 @@ fn piece(file: &File, offset: u64, count: u64) -> Result<Vec<u8>> {
 }
 
 /// The digest of a file; of one with few bytes, if they are wanted, these.
-fn digest(path: &Path, identity: &Identity, bytes: bool) -> Result<Told> {
+fn digest(path: &Path, identity: &Identity, bytes: bool) -> Result<Answer> {
     let file = the_file(path, identity)?;
     let few = bytes && identity.size <= FEW_BYTES;
     let few = few.then(|| piece(&file, 0, identity.size)).transpose()?;
@@ -260,7 +260,7 @@ fn digest(path: &Path, identity: &Identity, bytes: bool) -> Result<Told> {
         None => digest_of_file(&file, identity.size)?,
     };
     same(&file, identity)?;
-    Ok(Told::Digest(digest, few))
+    Ok(Answer::Digest(digest, few))
 }
 
 /// Of the file that is open, piece by piece.
@@ -277,11 +277,11 @@ fn digest_of_file(file: &File, size: u64) -> Result<Digest> {
     Ok(hasher.finalize().into())
 }
 
-fn read(path: &Path, identity: &Identity, offset: u64) -> Result<Told> {
+fn read(path: &Path, identity: &Identity, offset: u64) -> Result<Answer> {
     let file = the_file(path, identity)?;
     let bytes = piece(&file, offset, identity.size.saturating_sub(offset).min(PIECE_BYTES))?;
     same(&file, identity)?;
-    Ok(Told::Bytes(bytes))
+    Ok(Answer::Bytes(bytes))
 }
 
 /// A file that is shorter now has changed.
@@ -313,7 +313,7 @@ mod tests {
 
     fn listed(home: &Home, path: &Path) -> Vec<Entry> {
         match home.answer(&Ask::List(path.to_owned(), "".into())) {
-            Told::Listing { entries, more: false, watched: true } => entries,
+            Answer::Listing { entries, more: false, watched: true } => entries,
             other => panic!("{other:?}"),
         }
     }
@@ -339,14 +339,14 @@ mod tests {
         let digest: Digest = Sha256::digest(b"few bytes").into();
         let asked = |bytes| Ask::Digest(at("few"), identity(&at("few")), bytes);
         let told = home.answer(&asked(true));
-        assert_eq!(told, Told::Digest(digest, Some(b"few bytes".to_vec())));
-        assert_eq!(home.answer(&asked(false)), Told::Digest(digest, None));
+        assert_eq!(told, Answer::Digest(digest, Some(b"few bytes".to_vec())));
+        assert_eq!(home.answer(&asked(false)), Answer::Digest(digest, None));
         let many = identity(&at("many"));
         let digest: Digest = Sha256::digest(&long).into();
-        assert_eq!(home.answer(&Ask::Digest(at("many"), many, true)), Told::Digest(digest, None));
+        assert_eq!(home.answer(&Ask::Digest(at("many"), many, true)), Answer::Digest(digest, None));
         for (offset, length) in [(0, PIECE_BYTES as usize), (PIECE_BYTES, 5), (9 << 20, 0)] {
             let told = home.answer(&Ask::Read(at("many"), many, offset));
-            assert_eq!(told, Told::Bytes(vec![7; length]), "{offset}");
+            assert_eq!(told, Answer::Bytes(vec![7; length]), "{offset}");
         }
     }
 
@@ -362,20 +362,20 @@ mod tests {
         assert!(home.is_shown(&at("file")) && !home.is_shown(&at("private")));
         let read = |name: &str| home.answer(&Ask::Read(at(name), identity(&at(name)), 0));
         let (access, stale) = (Errno::ACCESS.raw_os_error(), Errno::STALE.raw_os_error());
-        assert_eq!(read("file"), Told::Bytes(b"x".to_vec()));
-        assert_eq!(read("private"), Told::Failed(access));
-        assert_eq!(read("closed/file"), Told::Failed(access));
+        assert_eq!(read("file"), Answer::Bytes(b"x".to_vec()));
+        assert_eq!(read("private"), Answer::Failed(access));
+        assert_eq!(read("closed/file"), Answer::Failed(access));
         let list = |path: &str| home.answer(&Ask::List(path.into(), "".into()));
-        assert_eq!(list(at("closed").to_str().unwrap()), Told::Failed(access));
+        assert_eq!(list(at("closed").to_str().unwrap()), Answer::Failed(access));
         for own in ["/proc", "/tmp", "/dev/shm", "/var/tmp"] {
-            assert_eq!(list(own), Told::Failed(Errno::NOENT.raw_os_error()), "{own}");
+            assert_eq!(list(own), Answer::Failed(Errno::NOENT.raw_os_error()), "{own}");
         }
         std::os::unix::fs::symlink("/etc", at("link")).unwrap();
-        assert!(matches!(list(at("link").to_str().unwrap()), Told::Failed(_)), "a link");
+        assert!(matches!(list(at("link").to_str().unwrap()), Answer::Failed(_)), "a link");
         let before = identity(&at("file"));
         write(&at("file"), b"y", 0o644);
-        assert_eq!(home.answer(&Ask::Read(at("file"), before, 0)), Told::Failed(stale));
-        assert_eq!(home.answer(&Ask::Digest(at("file"), before, true)), Told::Failed(stale));
+        assert_eq!(home.answer(&Ask::Read(at("file"), before, 0)), Answer::Failed(stale));
+        assert_eq!(home.answer(&Ask::Digest(at("file"), before, true)), Answer::Failed(stale));
     }
 
     #[test]

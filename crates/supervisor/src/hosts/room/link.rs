@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 
-use super::asks::{Ask, Told};
+use super::asks::{Answer, Ask};
 use crate::hosts::session::guest::lock;
 use crate::hosts::session::stream::{Frame, Kind, put, take};
 
@@ -27,10 +27,10 @@ pub struct Asked<'a> {
 
 impl Asked<'_> {
     /// The answer.
-    pub fn wait(self) -> Result<Told> {
+    pub fn wait(self) -> Result<Answer> {
         let answer = self.told.recv_timeout(ANSWER_MAX).ok();
-        match answer.and_then(|answer| Told::decode(&answer)) {
-            Some(Told::Failed(errno)) => Err(Errno::from_raw_os_error(errno)),
+        match answer.and_then(|answer| Answer::decode(&answer)) {
+            Some(Answer::Failed(errno)) => Err(Errno::from_raw_os_error(errno)),
             Some(told) => Ok(told),
             None => Err(Errno::IO),
         }
@@ -68,7 +68,7 @@ impl Link {
     }
 
     /// The answer to a question. `EIO`: there is none.
-    pub fn ask(&self, ask: &Ask) -> Result<Told> {
+    pub fn ask(&self, ask: &Ask) -> Result<Answer> {
         self.begin(ask).wait()
     }
 

@@ -71,7 +71,7 @@ mod tests {
         MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
     };
 
-    use crate::hosts::room::asks::{Ask, Identity, Told};
+    use crate::hosts::room::asks::{Answer, Ask, Identity};
     use crate::hosts::room::home::Home;
 
     /// A file system in which every name is a file with a secret, to be read by all.
@@ -130,7 +130,7 @@ mod tests {
     }
 
     /// What home says of a file in such a file system at `place`, mounted with these options.
-    fn told(place: &Path, options: &str) -> Told {
+    fn told(place: &Path, options: &str) -> Answer {
         let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let number = device.as_raw_fd();
         let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0{options}");
@@ -159,11 +159,11 @@ mod tests {
             let place = tempfile::tempdir_in("/var").unwrap();
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             fs::set_permissions(place.path(), mode).unwrap();
-            let refused = Told::Failed(Errno::ACCESS.raw_os_error());
+            let refused = Answer::Failed(Errno::ACCESS.raw_os_error());
             assert_eq!(told(place.path(), ""), refused);
             assert_eq!(told(place.path(), ",allow_other"), refused);
             let shown = told(place.path(), ",allow_other,default_permissions");
-            assert_eq!(shown, Told::Bytes(SECRET.to_vec()));
+            assert_eq!(shown, Answer::Bytes(SECRET.to_vec()));
         });
         ours.join().unwrap();
     }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::asks::{Ask, Told};
+use super::asks::{Answer, Ask};
 use super::home::Home;
 use crate::hosts::session::guest::lock;
 use crate::hosts::session::ssh::Link;
@@ -86,7 +86,7 @@ impl Shown {
                     let next = lock(&asked).recv();
                     let Ok((channel, ask)) = next else { return };
                     let told = home.answer(&ask);
-                    if let Told::Bytes(bytes) | Told::Digest(_, Some(bytes)) = &told {
+                    if let Answer::Bytes(bytes) | Answer::Digest(_, Some(bytes)) = &told {
                         sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     }
                     put(Kind::Told, channel, &told.encode());

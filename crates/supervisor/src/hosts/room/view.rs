@@ -34,7 +34,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::{Errno, Result};
 use sha2::{Digest as _, Sha256};
 
-use super::asks::{Ask, Digest, Entry, Identity, Told};
+use super::asks::{Answer, Ask, Digest, Entry, Identity};
 use super::home::{ENTRIES_MAX, FEW_BYTES, PIECE_BYTES};
 use super::link::Link;
 use super::store::Store;
@@ -205,7 +205,8 @@ impl Shared {
         let mut after = OsString::new();
         loop {
             let ask = Ask::List(path.to_owned(), after);
-            let Told::Listing { entries: some, more, watched: is_watched } = self.link.ask(&ask)?
+            let Answer::Listing { entries: some, more, watched: is_watched } =
+                self.link.ask(&ask)?
             else {
                 return Err(Errno::IO);
             };
@@ -297,7 +298,7 @@ impl Shared {
             None => {
                 let few = own.is_none() && identity.size <= FEW_BYTES;
                 let told = self.link.ask(&Ask::Digest(node.path.clone(), *identity, few))?;
-                let Told::Digest(digest, few) = told else { return Err(Errno::IO) };
+                let Answer::Digest(digest, few) = told else { return Err(Errno::IO) };
                 self.store.note_digest(identity, &digest);
                 (digest, few)
             }
@@ -347,7 +348,7 @@ impl Shared {
         let mut asked: VecDeque<_> = offsets.by_ref().take(AHEAD).map(ask).collect();
         while let Some(piece) = asked.pop_front() {
             let added = match piece.wait() {
-                Ok(Told::Bytes(bytes)) => coming.add(&bytes).map_err(failed),
+                Ok(Answer::Bytes(bytes)) => coming.add(&bytes).map_err(failed),
                 Ok(_) => Err(Errno::IO),
                 Err(errno) => Err(errno),
             };

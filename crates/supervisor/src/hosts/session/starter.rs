@@ -30,7 +30,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use husk_node::{File as Bytes, Kept, Told as Copied};
+use husk_node::{File as Bytes, Kept, Promises};
 use serde::{Deserialize, Serialize};
 
 use crate::hosts::account::{Account, Running, SEES, Spent};
@@ -88,7 +88,7 @@ pub const ENDS: u8 = b'E';
 
 /// What `serve-host` is told.
 #[derive(Serialize, Deserialize, Debug)]
-pub struct Told {
+pub struct Orders {
     /// The number of its node.
     pub node: u16,
     /// The number of its host.
@@ -177,7 +177,7 @@ struct Starter {
     heard: Mutex<Instant>,
     account: Mutex<Account>,
     /// What the guest keeps copies of; locked after `to`.
-    told: Mutex<Option<Copied>>,
+    promises: Mutex<Option<Promises>>,
     is_lost: AtomicBool,
     is_ending: AtomicBool,
 }
@@ -229,7 +229,7 @@ type Begun = (Arc<Starter>, ssh::Link, UnixListener, Option<String>);
 
 fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
     let failed = |why: String| Failure::new(format!("cannot use {host}"), why, "see `husk check`");
-    let told: Told = serde_json::from_str(told).map_err(|_| failed("no orders".to_owned()))?;
+    let told: Orders = serde_json::from_str(told).map_err(|_| failed("no orders".to_owned()))?;
     let listener = rustix::stdio::stdin().try_clone_to_owned();
     let listener = listener.map_err(|problem| failed(reason(&problem)))?;
     let here = Here::begin(Known::find(), told.home.with_file_name(HEADERS));
@@ -280,7 +280,7 @@ fn begin(host: &str, told: &str) -> Result<Begun, Failure> {
         here,
         shown,
         heard: Mutex::new(Instant::now()),
-        told: Mutex::new(Copied::begin(told.home.as_os_str().as_bytes())),
+        promises: Mutex::new(Promises::begin(told.home.as_os_str().as_bytes())),
         account: Mutex::new(Account { host: host.to_owned(), ..Account::default() }),
         is_lost: AtomicBool::new(false),
         is_ending: AtomicBool::new(false),
@@ -379,7 +379,7 @@ fn carry(starter: &Starter, asked: &Mutex<Receiver<Asked>>) {
 fn look_after(starter: &Starter) {
     for turn in 0u64.. {
         thread::sleep(LOOK_EVERY);
-        let is_idle = lock(&starter.told).as_ref().is_none_or(Copied::is_empty);
+        let is_idle = lock(&starter.promises).as_ref().is_none_or(Promises::is_empty);
         if starter.is_lost.load(Ordering::Relaxed) {
             return;
         }
@@ -441,7 +441,7 @@ impl Starter {
 
     /// Tells the guest which of its copies are so no more, before it is told anything else.
     fn call_back(&self, to: &mut Option<ChildStdin>, hosts: bool) {
-        let over = lock(&self.told).as_mut().map_or(Vec::new(), |told| told.changed(hosts));
+        let over = lock(&self.promises).as_mut().map_or(Vec::new(), |told| told.changed(hosts));
         if !over.is_empty() {
             let numbers = over.iter().flat_map(|number| number.to_le_bytes());
             self.put_to(to, Kind::Revise, 0, &numbers.collect::<Vec<_>>());
@@ -452,7 +452,7 @@ impl Starter {
     fn reply(&self, channel: u32, request: &[u8], answer: &[u8]) {
         let mut to = lock(&self.to);
         self.call_back(&mut to, false);
-        let kept = lock(&self.told).as_mut().map(|told| told.judge(request, answer));
+        let kept = lock(&self.promises).as_mut().map(|told| told.judge(request, answer));
         let Kept { answer: number, file } = kept.unwrap_or_default();
         if let Some(Bytes { copy, hold, bytes }) = file {
             let whole = [&copy.to_le_bytes()[..], &hold.to_le_bytes(), &bytes].concat();

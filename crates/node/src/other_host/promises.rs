@@ -31,8 +31,7 @@ use husk_wire::messages::{decode, decode_reply, encode};
 use husk_wire::record::{self, Access, Moment, Wants};
 use husk_wire::{Failure, Header, Kind as Asked, Role, message, reply, request};
 
-use crate::agent::inode;
-use crate::other_host::afar;
+use crate::translate::{inode, told_afar};
 
 /// Most copies of a host.
 const COPIES_MAX: usize = 2048;
@@ -70,9 +69,9 @@ struct Copy {
     stamp: Option<Stamp>,
 }
 
-/// The copies of one host.
+/// The copies of one host that its home has promised to call back.
 #[derive(Debug)]
-pub struct Told {
+pub struct Promises {
     onlooker: Onlooker,
     home: Vec<u8>,
     copies: HashMap<u32, Copy>,
@@ -113,13 +112,13 @@ fn shown(found: &Metadata) -> [i64; 7] {
     [device, inode, size, modified, found.mtime_nsec(), changed, found.ctime_nsec()]
 }
 
-impl Told {
+impl Promises {
     /// Of a host whose home's agent listens at `home`; `None`: its memory is not to be had, and
     /// nothing is kept.
-    pub fn begin(home: &[u8]) -> Option<Told> {
+    pub fn begin(home: &[u8]) -> Option<Promises> {
         let onlooker = Onlooker::begin(home)?;
         let (copies, home) = (HashMap::new(), home.to_owned());
-        Some(Told { onlooker, home, copies, next: 1, files_bytes: 0, full: false })
+        Some(Promises { onlooker, home, copies, next: 1, files_bytes: 0, full: false })
     }
 
     /// Whether there are no copies.
@@ -286,7 +285,7 @@ impl Told {
 fn told(found: &Attributes) -> Box<record::Attributes> {
     let mut found = *found;
     found.step.inode.number &= !(1 << 31);
-    timeless(afar::told(&found))
+    timeless(told_afar(&found))
 }
 
 /// What moves with what was looked at.
