@@ -106,18 +106,43 @@ fn eventfds_count_as_on_linux_wherever_their_count_is() {
 }
 
 #[test]
-fn sockets_between_processes_of_different_users_lose_nothing_and_tell_of_ends() {
-    let kinds = ["pair", "named", "tcp"];
-    printed("users", include_str!("sources/interfaces/users.c"), &kinds, Length::Long);
-}
-
-#[test]
 fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
     let kinds = ["much", "storm", "named-much", "named-storm"];
     printed("lanes", include_str!("sources/interfaces/lanes.c"), &kinds, Length::Long);
 }
 
-/// Everything in `loops.c` for one kind of connection.
+/// A test for each kind of connection: they run beside each other.
+macro_rules! for_each_kind {
+    ($($test:ident = $checks:ident;)+) => {
+        mod pair {
+            $(#[test] fn $test() { super::$checks("pair"); })+
+        }
+        mod named {
+            $(#[test] fn $test() { super::$checks("named"); })+
+        }
+        mod tcp {
+            $(#[test] fn $test() { super::$checks("tcp"); })+
+        }
+    };
+}
+
+for_each_kind! {
+    sockets_between_processes_of_different_users_lose_nothing_and_tell_of_ends = users;
+    event_loops_are_told_what_linux_tells = loops;
+    who_sleeps_in_sets_and_polls_is_woken_and_programs_do_not_meet_what_wakes_them = bells;
+    reads_that_wait_are_woken_and_begin_and_end_as_on_linux = reads;
+    files_are_sent_into_connections_in_order_with_other_bytes = sends;
+    options_ends_and_flags_of_connections_are_those_of_linux = options;
+    connections_are_closed_shut_taken_and_spliced_by_others_as_on_linux = warmed;
+    sets_masks_and_small_buffers_of_connections_are_those_of_linux = members;
+    every_byte_of_connections_comes_where_rings_room_or_readers_are_missing = plenty;
+}
+
+fn users(kind: &str) {
+    printed("users", include_str!("sources/interfaces/users.c"), &[kind], Length::Long);
+}
+
+/// Everything in `loops.c`.
 fn loops(kind: &str) {
     let parts =
         ["levels", "changes", "sleeps", "shares", "ends", "turns", "threads", "rearmed", "pools"];
@@ -125,20 +150,16 @@ fn loops(kind: &str) {
 }
 
 /// Sides that sleep before nearly every byte.
-#[test]
-fn who_sleeps_in_sets_and_polls_is_woken_and_programs_do_not_meet_what_wakes_them() {
+fn bells(kind: &str) {
     let parts = [
         "turns", "numbers", "many", "children", "threads", "several", "times", "ends", "kills",
         "jumps", "words", "over", "limits", "leaves",
     ];
-    for kind in ["tcp", "pair", "named"] {
-        printed_of(kind, "bells", connected!("waits.c", "bells.c"), &parts);
-    }
+    printed_of(kind, "bells", connected!("waits.c", "bells.c"), &parts);
 }
 
 /// Reads that wait before nearly every byte.
-#[test]
-fn reads_that_wait_are_woken_and_begin_and_end_as_on_linux() {
+fn reads(kind: &str) {
     let parts = [
         "turns",
         "beside",
@@ -156,93 +177,48 @@ fn reads_that_wait_are_woken_and_begin_and_end_as_on_linux() {
         "stops",
         "strangers",
     ];
-    for kind in ["tcp", "pair", "named"] {
-        printed_of(kind, "reads", connected!("waits.c", "reads.c"), &parts);
-    }
+    printed_of(kind, "reads", connected!("waits.c", "reads.c"), &parts);
 }
 
-#[test]
-fn event_loops_on_socket_pairs_are_told_what_linux_tells() {
-    loops("pair");
-}
-
-#[test]
-fn event_loops_on_sockets_connected_by_name_are_told_what_linux_tells() {
-    loops("named");
-}
-
-#[test]
-fn event_loops_on_tcp_connections_are_told_what_linux_tells() {
-    loops("tcp");
-}
-
-/// Everything in `sends.c` for one kind of connection.
+/// Everything in `sends.c`.
 fn sends(kind: &str) {
     let parts = ["offsets", "refusals", "ends", "full", "waits", "again", "sleepers", "served"];
     printed_of(kind, "sends", connected!("sends.c"), &parts);
 }
 
-#[test]
-fn files_are_sent_into_socket_pairs_in_order_with_other_bytes() {
-    sends("pair");
+fn options(kind: &str) {
+    let parts = ["resets", "error", "halves", "marks", "pressure", "stops", "messages"];
+    printed_of(kind, "options", connected!("options.c"), &parts);
 }
 
-#[test]
-fn files_are_sent_into_sockets_connected_by_name_in_order_with_other_bytes() {
-    sends("named");
+/// What others do to connections whose bytes are in rings, and calls without a buffer.
+fn warmed(kind: &str) {
+    let mut parts =
+        vec!["closes", "shuts", "splices", "relays", "refused", "steals", "changed", "names"];
+    // Others are asked for a password by `su`.
+    parts.extend(rustix::process::geteuid().is_root().then_some("natives"));
+    printed_of(kind, "warmed", connected!("waits.c", "warmed.c"), &parts);
 }
 
-#[test]
-fn files_are_sent_into_tcp_connections_in_order_with_other_bytes() {
-    sends("tcp");
-}
-
-/// Options, ends and flags (`options.c`), for each kind of connection.
-#[test]
-fn options_ends_and_flags_of_connections_are_those_of_linux() {
-    for kind in ["pair", "named", "tcp"] {
-        let parts = ["resets", "error", "halves", "marks", "pressure", "stops", "messages"];
-        printed_of(kind, "options", connected!("options.c"), &parts);
-    }
-}
-
-/// What others do to connections whose bytes are in rings (`warmed.c`), and calls without a buffer.
-#[test]
-fn connections_are_closed_shut_taken_and_spliced_by_others_as_on_linux() {
-    for kind in ["pair", "named", "tcp"] {
-        let mut parts =
-            vec!["closes", "shuts", "splices", "relays", "refused", "steals", "changed", "names"];
-        // Others are asked for a password by `su`.
-        parts.extend(rustix::process::geteuid().is_root().then_some("natives"));
-        printed_of(kind, "warmed", connected!("waits.c", "warmed.c"), &parts);
-    }
-}
-
-/// Several sets of an end, masks of signals, small buffers (`members.c`).
-#[test]
-fn sets_masks_and_small_buffers_of_connections_are_those_of_linux() {
-    for kind in ["pair", "named", "tcp"] {
-        let parts = ["several", "crowds", "shared", "masks", "buffers"];
-        printed_of(kind, "members", connected!("waits.c", "members.c"), &parts);
-    }
+/// Several sets of an end, masks of signals, small buffers.
+fn members(kind: &str) {
+    let parts = ["several", "crowds", "shared", "masks", "buffers"];
+    printed_of(kind, "members", connected!("waits.c", "members.c"), &parts);
 }
 
 /// More connections than rings, no room in the image, sides that are stopped for 2 s (10 s with
-/// `HUSK_FULL`), peers that never read (`plenty.c`).
-#[test]
-fn every_byte_of_connections_comes_where_rings_room_or_readers_are_missing() {
+/// `HUSK_FULL`), peers that never read.
+fn plenty(kind: &str) {
     let pause = if std::env::var_os("HUSK_FULL").is_some() { "10" } else { "2" };
     let scratch = Scratch::new("plenty-build");
     let program = scratch.path().join("plenty");
     build_c_with(connected!("waits.c", "plenty.c"), &program, &[]);
     let program = program.to_str().expect("a plain path");
-    for kind in ["pair", "named", "tcp"] {
-        for part in ["rings", "room", "numbers", "pauses", "unread"] {
-            let part = format!("{kind}-{part}");
-            println!("plenty {part}");
-            let case = Case::new("plenty", Length::Long, &[program, &part]);
-            case.options(&["--memory", "32M"]).environment("PAUSE_S", pause).check();
-        }
+    for part in ["rings", "room", "numbers", "pauses", "unread"] {
+        let part = format!("{kind}-{part}");
+        println!("plenty {part}");
+        let case = Case::new("plenty", Length::Long, &[program, &part]);
+        case.options(&["--memory", "32M"]).environment("PAUSE_S", pause).check();
     }
 }
 
