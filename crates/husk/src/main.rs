@@ -359,9 +359,9 @@ struct ImageOptions {
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pin: Option<bool>,
-    /// Set UDP sockets up when programs bind them: several may share a port (reuseport), each and
-    /// the thread that binds it get a core of their own by turns (pin), who waits for one polls
-    /// (busy-poll). For servers with a socket for each thread or process.
+    /// Change UDP sockets when programs bind them: let several share a port (reuseport), give each
+    /// one and the thread that binds it a core of their own in turn (pin), poll for a while before
+    /// a wait sleeps (busy-poll). For servers with a socket for each thread or process.
     #[arg(long, value_name = "HOW", value_delimiter = ',')]
     udp: Vec<Udp>,
 }
@@ -374,14 +374,14 @@ struct RunOptions {
     /// messages only [default: 1].
     #[arg(long, value_name = "N", value_parser = parse_nodes)]
     nodes: Option<u32>,
-    /// Other hosts that programs of the command run on, too: reached by ssh without a password,
-    /// with nothing installed there. Names and files stay here. Compilers and other programs that
-    /// are the same there are spread over all hosts; shells and make stay here.
+    /// Also run programs of the command on these hosts, which are reached by ssh without a password
+    /// and need nothing installed. Names and files stay here. Compilers and other programs that are
+    /// the same there are spread over all hosts; shells and make stay here.
     #[arg(long, value_name = "HOST[,HOST...]", value_delimiter = ',')]
     on: Vec<String>,
-    /// Whose files programs on other hosts see outside of the trees: those of the host they run on,
-    /// where only what is the same on both runs, or this host's, sent as they are needed and kept
-    /// there for later [default: there].
+    /// Whose files programs on other hosts see outside of the overlays: those of the host they run
+    /// on (then only programs that are the same on both run there), or this host's, which are sent
+    /// as they are needed and kept there for later [default: there].
     #[arg(long, value_name = "WHOSE", requires = "on")]
     root: Option<Root>,
     /// What to do with the changes if the command fails (its status is not 0, or a signal ends it):

@@ -40,7 +40,7 @@ pub enum Command {
         #[arg(value_name = "PID|PORT")]
         target: String,
     },
-    /// Show what is steered, again and again: listening sockets with the processes that accept,
+    /// Show what is steered, updated like top: listening sockets with the processes that accept,
     /// flow groups, connections, moves. Keys are shown in the last line.
     Top {
         /// Process, port, or address with port [default: all that is steered].
@@ -95,8 +95,8 @@ pub enum Command {
     ///
     /// A value that something else has changed since is left alone, and a line reports it.
     Untune(tune::Untune),
-    /// Simulate how Angel evens out load: an even load, all flow groups on one kernel, and an
-    /// attack on one kernel, without Angel and with it.
+    /// Simulate how the balancer, Angel, evens out load: an even load, all flow groups on one
+    /// kernel, and an attack on one kernel, without Angel and with it.
     ///
     /// Clients connect, wait for the answer and think; one connection takes 1 ms of a kernel on
     /// average. The same seed gives the same figures.
