@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Longest time for a step that compiles, from an empty target folder.
 const COMPILE_LIMIT: Duration = Duration::from_secs(900);
+/// The same for a lint, which gives way to tests for as long as they run.
+const LINT_LIMIT: Duration = Duration::from_secs(3000);
 /// Longest times for tests, and for the long suites: on a slow machine, where one test may install
 /// a suite or run a document's commands.
 const TEST_LIMITS: Limits =
@@ -120,6 +122,10 @@ impl Context<'_> {
                 let ended = command::run(cargo_command(arguments), COMPILE_LIMIT)?;
                 (ended.passed, ended.text, rerun(arguments))
             }
+            Work::Lint(arguments) => {
+                let ended = command::run(giving_way(cargo_command(arguments)), LINT_LIMIT)?;
+                (ended.passed, ended.text, rerun(arguments))
+            }
             Work::Compile => {
                 let all = self.selected(|_| true);
                 let arguments = [TESTED, &words(&all), &["--no-run"]].concat();
@@ -208,6 +214,14 @@ fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(cargo());
     command.args(arguments).env("RUSTDOCFLAGS", "-D warnings");
     command
+}
+
+/// The same command at the lowest priority.
+fn giving_way(command: Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    nice.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    nice
 }
 
 fn rerun(arguments: &[&str]) -> String {

@@ -1,14 +1,16 @@
 //! The steps of `cargo xtask check`: the quick ones first, then in stages.
 //!
 //! ```text
-//!   look ─► build ────────────────────► tests-build ─► test, doc-tests ────────► fuzz
-//!        └► clippy, doc, fuzz-builds ─►             └► kills, models, suites ─►
+//!   look ─► build ───────► test, doc-tests ────────────────► fuzz
+//!        └► tests-build ─► kills, models, suites ──────────►
+//!                        └► clippy, doc, fuzz-builds (nice) ►
 //! ```
 //!
 //! Invariants
-//! 1. Two rows of a stage run beside each other. They do not wait for each other's lock of cargo,
-//!    or their tests mostly wait themselves.
-//! 2. Each test program runs in one step: in the one that names it, or in `test`.
+//! 1. The rows of a stage run beside each other. They do not wait for each other's lock of cargo:
+//!    lints have a profile, and so a folder, of their own.
+//! 2. Tests wait for others much of their time, and lints run in that: at the lowest priority.
+//! 3. Each test program runs in one step: in the one that names it, or in `test`.
 
 use crate::command::Ended;
 use crate::fuzz;
@@ -33,6 +35,8 @@ pub enum Work {
     Look(Static),
     /// Runs cargo with these arguments.
     Cargo(&'static [&'static str]),
+    /// The same, while nothing else has work for a processor.
+    Lint(&'static [&'static str]),
     /// Compiles all test programs.
     Compile,
     /// Runs these test programs, with further arguments.
@@ -61,8 +65,8 @@ pub enum Extent {
 /// Steps that run one after the other.
 pub type Row = &'static [(&'static str, Work)];
 
-/// All steps, in stages of one row, or of two that run beside each other.
-pub const STAGES: &[&[Row]] = &[&[LOOKS], &[BUILD, LINTS], &[COMPILE], &[TEST, BESIDE], &[LAST]];
+/// All steps, in stages of rows that run beside each other.
+pub const STAGES: &[&[Row]] = &[&[LOOKS], &[BUILD, COMPILE], &[TEST, BESIDE, LINTS], &[LAST]];
 
 /// What takes seconds.
 const LOOKS: Row = &[
@@ -89,11 +93,25 @@ const BUILD: Row = &[
 ];
 
 const LINTS: Row = &[
-    ("clippy", Work::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+    (
+        "clippy",
+        Work::Lint(&[
+            "clippy",
+            "--profile",
+            "lint",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    ),
     (
         "clippy-runtime",
-        Work::Cargo(&[
+        Work::Lint(&[
             "clippy",
+            "--profile",
+            "lint",
             "--package",
             "husk-runtime",
             "--bin",
@@ -105,11 +123,21 @@ const LINTS: Row = &[
             "warnings",
         ]),
     ),
-    ("doc", Work::Cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])),
+    (
+        "doc",
+        Work::Lint(&[
+            "doc",
+            "--profile",
+            "lint",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ]),
+    ),
     // A workspace of its own, which the others do not see.
     (
         "fuzz-builds",
-        Work::Cargo(&[
+        Work::Lint(&[
             "check",
             "--locked",
             "--manifest-path",
@@ -182,7 +210,7 @@ impl Work {
         match self {
             Work::Look(_) => true,
             Work::Cargo(arguments) => extent != Extent::Quick || QUICK.contains(&arguments[0]),
-            Work::Compile | Work::Programs(..) | Work::Rest | Work::Tests(_) => {
+            Work::Lint(_) | Work::Compile | Work::Programs(..) | Work::Rest | Work::Tests(_) => {
                 extent != Extent::Quick
             }
             Work::First(_) => extent == Extent::Quick,
