@@ -113,7 +113,7 @@ fn bytes_of_sockets_come_once_and_in_order_beside_sets_and_signals() {
 
 /// A test for each kind of connection: they run beside each other.
 macro_rules! for_each_kind {
-    ($($test:ident = $checks:ident;)+) => {
+    ($(fn $test:ident() = $checks:ident;)+) => {
         mod pair {
             $(#[test] fn $test() { super::$checks("pair"); })+
         }
@@ -127,15 +127,15 @@ macro_rules! for_each_kind {
 }
 
 for_each_kind! {
-    sockets_between_processes_of_different_users_lose_nothing_and_tell_of_ends = users;
-    event_loops_are_told_what_linux_tells = loops;
-    who_sleeps_in_sets_and_polls_is_woken_and_programs_do_not_meet_what_wakes_them = bells;
-    reads_that_wait_are_woken_and_begin_and_end_as_on_linux = reads;
-    files_are_sent_into_connections_in_order_with_other_bytes = sends;
-    options_ends_and_flags_of_connections_are_those_of_linux = options;
-    connections_are_closed_shut_taken_and_spliced_by_others_as_on_linux = warmed;
-    sets_masks_and_small_buffers_of_connections_are_those_of_linux = members;
-    every_byte_of_connections_comes_where_rings_room_or_readers_are_missing = plenty;
+    fn sockets_between_processes_of_different_users_lose_nothing_and_tell_of_ends() = users;
+    fn event_loops_are_told_what_linux_tells() = loops;
+    fn who_sleeps_in_sets_and_polls_is_woken_and_programs_do_not_meet_what_wakes_them() = bells;
+    fn reads_that_wait_are_woken_and_begin_and_end_as_on_linux() = reads;
+    fn files_are_sent_into_connections_in_order_with_other_bytes() = sends;
+    fn options_ends_and_flags_of_connections_are_those_of_linux() = options;
+    fn connections_are_closed_shut_taken_and_spliced_by_others_as_on_linux() = warmed;
+    fn sets_masks_and_small_buffers_of_connections_are_those_of_linux() = members;
+    fn every_byte_of_connections_comes_where_rings_room_or_readers_are_missing() = plenty;
 }
 
 fn users(kind: &str) {
