@@ -66,9 +66,10 @@ fn linked_since<S: Source>(
             known.push((inode, path.to_owned(), seen));
         }
     }
+    beneath.look_ahead(known.iter().map(|(_, path, _)| &**path));
     let mut wanted = HashMap::new();
     for (inode, path, seen) in known {
-        let glance = beneath.glance(&path).ok().flatten();
+        let glance = beneath.known_glance(&path).ok().flatten();
         if !glance.is_some_and(|found| is_linked(ledger, &seen, &found)) {
             continue;
         }

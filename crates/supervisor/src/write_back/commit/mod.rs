@@ -595,10 +595,7 @@ pub fn carry_out<S: Source>(
     plan: Plan,
 ) -> Outcome {
     let mut unlocked = Unlocked::default();
-    let deletes = plan.deletes.iter().filter_map(|delete| delete.path.parent());
-    let directories: BTreeSet<_> =
-        plan.puts.iter().map(|put| &*put.directory).chain(deletes).collect();
-    directories.into_iter().for_each(|directory| unlocked.open(beneath, directory));
+    plan.directories().into_iter().for_each(|directory| unlocked.open(beneath, directory));
     let mut outcome = carry_out_unlocked(source, run, beneath, plan, &mut unlocked);
     for (path, problem) in unlocked.close(beneath) {
         outcome.note(&path, Err(problem));
@@ -615,7 +612,7 @@ fn carry_out_unlocked<S: Source>(
     unlocked: &mut Unlocked,
 ) -> Outcome {
     let mut outcome = told(&mut plan);
-    for directory in plan.puts.iter().map(|put| &put.directory).collect::<BTreeSet<_>>() {
+    for directory in plan.directories_of_puts() {
         host::remove_leftovers(beneath, directory);
     }
     // Without its notes, a successor takes what is done for somebody else's, and both are kept.

@@ -54,11 +54,7 @@ pub fn begin(
     if !plan.puts.iter().any(many) && is_atomic(beneath, plan) {
         return None;
     }
-    let deletes = plan.deletes.iter().filter_map(|delete| delete.path.parent());
-    let mut directories: Vec<&Path> =
-        plan.puts.iter().map(|put| &*put.directory).chain(deletes).collect();
-    directories.sort_unstable();
-    directories.dedup();
+    let directories = plan.directories();
     let which = |path: &&Path| Some(object_of(&beneath.directory(path).ok()?.metadata().ok()?));
     let head = Head {
         number: work.number,

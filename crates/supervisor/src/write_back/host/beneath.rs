@@ -25,6 +25,7 @@
 //! 5. A directory is emptied only if it is the one that is known by that name.
 //! 6. Each host call comes after `schedule::before`, which tests know.
 
+mod ahead;
 pub mod fresh;
 pub mod held;
 mod lesser;
@@ -151,6 +152,8 @@ pub struct Beneath {
     known: RefCell<BTreeMap<PathBuf, Object>>,
     /// Devices that directories must be on.
     devices: RefCell<HashMap<PathBuf, u64>>,
+    /// What was looked at before it is asked for (`ahead`).
+    ahead: RefCell<HashMap<OsString, Glance>>,
     /// Whether a directory that was asked has an access control list for what is made in it.
     hands_down: Cell<bool>,
     /// Longest path, and one more.
@@ -161,9 +164,9 @@ impl Beneath {
     /// What is beneath these directories; nothing is opened yet.
     pub fn new<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Beneath {
         let roots = roots.into_iter().map(Path::to_owned).collect();
-        let (bases, opened, last, known, devices, hands_down) = Default::default();
+        let (bases, opened, last, known, devices, ahead, hands_down) = Default::default();
         let path_bytes_max = PATH_BYTES_MAX;
-        Beneath { roots, bases, opened, last, known, devices, hands_down, path_bytes_max }
+        Beneath { roots, bases, opened, last, known, devices, ahead, hands_down, path_bytes_max }
     }
 
     /// The same for paths that are longer than one host call takes.

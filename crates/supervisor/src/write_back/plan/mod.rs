@@ -6,7 +6,7 @@ pub mod choose;
 pub mod derived;
 pub mod scan;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -93,6 +93,17 @@ impl Plan {
         self.made_again.extend(other.made_again);
     }
 
+    /// Where something appears.
+    pub fn directories_of_puts(&self) -> BTreeSet<&Path> {
+        distinct(self.puts.iter().map(|put| &*put.directory))
+    }
+
+    /// Where something appears or goes.
+    pub fn directories(&self) -> BTreeSet<&Path> {
+        let deletes = self.deletes.iter().filter_map(|delete| delete.path.parent());
+        distinct(self.puts.iter().map(|put| &*put.directory).chain(deletes))
+    }
+
     /// Nothing to do and nothing to say.
     pub fn is_empty(&self) -> bool {
         self.puts.is_empty()
@@ -102,6 +113,12 @@ impl Plan {
             && self.failures.is_empty()
             && self.busy.is_empty()
     }
+}
+
+/// Many in a row are the same.
+fn distinct<'p>(paths: impl Iterator<Item = &'p Path>) -> BTreeSet<&'p Path> {
+    let mut last = None;
+    paths.filter(|path| last.replace(path.as_os_str()) != Some(path.as_os_str())).collect()
 }
 
 /// Where the host has changed meanwhile what the image has changed.
@@ -152,7 +169,10 @@ pub struct Put {
 impl Put {
     /// Where it will be.
     pub fn target(&self) -> PathBuf {
-        self.directory.join(&self.name)
+        let room = self.directory.as_os_str().len() + 1 + self.name.len();
+        let mut target = PathBuf::with_capacity(room);
+        target.extend([self.directory.as_os_str(), &self.name]);
+        target
     }
 }
 

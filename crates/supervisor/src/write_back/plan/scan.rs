@@ -97,6 +97,7 @@ pub fn scan<S: Source>(
         for (root, path) in overlays {
             scan.directory_in_place(*root, path);
         }
+        beneath.forget_looks();
         let (mut plan, has_listed) = (std::mem::take(&mut scan.plan), scan.has_listed);
         if has_listed && look < SCANS {
             // What the host has put into a directory that was moved here is known only now.

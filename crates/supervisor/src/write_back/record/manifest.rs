@@ -38,6 +38,7 @@ use crate::write_back::host;
 use crate::write_back::host::below::Below;
 use crate::write_back::host::beneath::schedule::{before, before_sync};
 use crate::write_back::host::beneath::{Beneath, object_of};
+use crate::write_back::host::hands;
 use crate::write_back::plan::scan::Run;
 
 /// What its syncs are called on a schedule.
@@ -350,8 +351,8 @@ impl Manifest {
 
     fn write(&mut self, lines: &[Line]) -> io::Result<()> {
         let mut text = Vec::new();
-        for line in lines {
-            serde_json::to_writer(&mut text, line)?;
+        for line in hands::share(lines, serde_json::to_vec) {
+            text.extend(line?);
             text.push(b'\n');
         }
         if self.torn {

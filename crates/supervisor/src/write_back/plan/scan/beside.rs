@@ -28,7 +28,7 @@ impl<S: Source> Scan<'_, S> {
         let directory = dir.to_owned();
         let mut put = Put { directory, name, object, replaces: expected, aside: false };
         let target = put.target();
-        let found = self.beneath.glance(&target);
+        let found = self.beneath.taken_glance(&target);
         self.see_rights(&put, found.as_ref().ok().and_then(Option::as_ref));
         if put.object.is_tree() && matches!(found, Ok(None)) {
             // Both sides have removed what was there, and the directory is another one.
