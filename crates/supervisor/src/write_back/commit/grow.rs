@@ -17,7 +17,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 use husk_proto::fs::{Backing, HostIdentity};
 
@@ -26,6 +27,7 @@ use super::small::{SMALL_BYTES, Waiting};
 use super::{Commit, old_must_stay};
 use crate::output::typed::typed;
 use crate::write_back::host::beneath::held::Held;
+use crate::write_back::host::beneath::schedule;
 use crate::write_back::host::beneath::{Object as Which, Place, object_of, set_len};
 use crate::write_back::host::{content, hands};
 use crate::write_back::plan::{Content, Put};
@@ -37,6 +39,9 @@ use crate::write_back::{Source, host};
 const TAIL_BYTES_MAX: u64 = 64 << 10;
 /// All tails of a write-back: they are in memory and in its manifest.
 const TAILS_BYTES_MAX: u64 = 64 << 20;
+
+/// Files that are worth a thread beside the one that reads the image.
+const BESIDE_MIN: usize = 1024;
 
 /// What is to be appended.
 #[derive(Debug)]
@@ -67,6 +72,12 @@ pub(in crate::write_back) struct Growing<'p> {
     bytes: Option<Vec<u8>>,
     /// It stays open.
     stays: bool,
+}
+
+/// Files that another thread looks at; none: no thread could be had.
+pub(in crate::write_back) struct Beside<'s, 'p> {
+    growings: Arc<Vec<Growing<'p>>>,
+    thread: Option<ScopedJoinHandle<'s, Vec<Option<Tail>>>>,
 }
 
 impl Growing<'_> {
@@ -150,6 +161,41 @@ impl<'a, S: Source> Maker<'a, S> {
     pub(in crate::write_back) fn make_growings(&mut self) {
         let growings = std::mem::take(&mut self.growings);
         let tails = hands::share(&growings, Growing::tail);
+        self.all_grown(&growings, tails);
+    }
+
+    /// Has another thread look at them, once there are enough, while this one reads the next from
+    /// the image; concludes those before.
+    pub(in crate::write_back) fn make_growings_beside<'s>(
+        &mut self,
+        scope: &'s Scope<'s, '_>,
+        beside: &mut Option<Beside<'s, 'a>>,
+    ) where
+        'a: 's,
+    {
+        if self.growings.len() < BESIDE_MIN || schedule::is_set() {
+            return;
+        }
+        self.end_beside(beside.take());
+        let growings = Arc::new(std::mem::take(&mut self.growings));
+        let theirs = Arc::clone(&growings);
+        let look = move || hands::share(&theirs, Growing::tail);
+        let thread = thread::Builder::new().spawn_scoped(scope, look).ok();
+        *beside = Some(Beside { growings, thread });
+    }
+
+    /// Concludes what another thread has looked at.
+    pub(in crate::write_back) fn end_beside(&mut self, beside: Option<Beside<'_, 'a>>) {
+        let Some(Beside { growings, thread }) = beside else { return };
+        let tails = match thread.map(ScopedJoinHandle::join) {
+            Some(Ok(tails)) => tails,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => hands::share(&growings, Growing::tail),
+        };
+        self.all_grown(&growings, tails);
+    }
+
+    fn all_grown(&mut self, growings: &[Growing<'a>], tails: Vec<Option<Tail>>) {
         for (growing, tail) in growings.iter().zip(tails) {
             self.all[growing.n] = self.grown(growing, tail);
         }

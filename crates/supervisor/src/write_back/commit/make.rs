@@ -17,6 +17,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use husk_proto::fs::{Attributes, HostIdentity, Kind, Rights};
 use husk_proto::{Errno, Inode};
@@ -222,13 +223,18 @@ impl<'a, S: Source> Maker<'a, S> {
 
     /// Makes the objects of all `puts`, each under a temporary name in its directory.
     pub fn make_all(&mut self, puts: &'a [Put]) -> Vec<Option<Made>> {
-        for (n, put) in puts.iter().enumerate() {
-            let made = if self.is_over() { None } else { self.make(n, put) };
-            self.all.push(made);
-            if self.waiting.is_full() {
-                self.settle();
+        thread::scope(|scope| {
+            let mut beside = None;
+            for (n, put) in puts.iter().enumerate() {
+                let made = if self.is_over() { None } else { self.make(n, put) };
+                self.all.push(made);
+                self.make_growings_beside(scope, &mut beside);
+                if self.waiting.is_full() {
+                    self.settle();
+                }
             }
-        }
+            self.end_beside(beside);
+        });
         self.settle();
         std::mem::take(&mut self.all)
     }

@@ -624,7 +624,8 @@ fn carry_out_unlocked<S: Source>(
     take_in(source, &plan, run.live);
     let mut manifest = steps::begin(run, beneath, &plan, &mut outcome);
     let goings = steps::goings(&mut run.names, &plan);
-    let mut numbers = Numbers::all();
+    let replacing = plan.puts.iter().filter(|put| put.replaces.is_some()).count();
+    let mut numbers = Numbers::all(replacing);
     let mut maker = Maker::new(source, run, beneath, &mut outcome, manifest.as_mut(), &mut numbers);
     let made = maker.make_all(&plan.puts);
     let over = maker.is_over();

@@ -52,6 +52,8 @@ const ENDING: &str = "manifest";
 const BYTES_MAX: u64 = 4 << 30;
 /// Longest first line of one, in which all directories are.
 const HEAD_BYTES_MAX: u64 = 16 << 20;
+/// Lines that one thread makes at a time.
+const LINES_AT_ONCE: usize = 64;
 
 /// Whose write-back it is, and where.
 #[derive(Serialize, Deserialize, Debug, Clone)]
@@ -350,11 +352,9 @@ impl Manifest {
     }
 
     fn write(&mut self, lines: &[Line]) -> io::Result<()> {
-        let mut text = Vec::new();
-        for line in hands::share(lines, serde_json::to_vec) {
-            text.extend(line?);
-            text.push(b'\n');
-        }
+        let some: Vec<_> = lines.chunks(LINES_AT_ONCE).collect();
+        let text = hands::share(&some, |lines| text_of(lines));
+        let text = text.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
         if self.torn {
             return Err(io::Error::other("an earlier line could not be written"));
         }
@@ -362,6 +362,15 @@ impl Manifest {
         self.torn = written.is_err();
         written
     }
+}
+
+fn text_of(lines: &[Line]) -> serde_json::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for line in lines {
+        serde_json::to_writer(&mut text, line)?;
+        text.push(b'\n');
+    }
+    Ok(text)
 }
 
 /// A manifest whose write-back has not come to its end.
