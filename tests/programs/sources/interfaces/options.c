@@ -169,7 +169,9 @@ static void pressure(void)
         clock_gettime(CLOCK_MONOTONIC, &ended);
         long ns = (ended.tv_sec - begun.tv_sec) * 1000000000 + ended.tv_nsec - begun.tv_nsec;
         say("waited", ns >= 14000000);
-        say("no room", events(pair[0], POLLOUT, 0) & POLLOUT);
+        /* A late ACK may make room in a small buffer of TCP, on Linux as well. */
+        if (way[0] != 't' || kind == 0)
+            say("no room", events(pair[0], POLLOUT, 0) & POLLOUT);
         close(pair[0]);
         while ((got = read(pair[1], bytes, sizeof bytes)) > 0) came += got;
         say("all", came == sent);
