@@ -116,8 +116,49 @@ fn workloads_are_measured_on_two_nodes_with_and_without_a_technique() {
         assert!(figures.iter().all(|name| row[name].as_f64() > Some(0.0)), "{row}");
         // One of its processes is on the other node, whichever: 4,000 are made and closed there.
         assert!(row["requests"].as_f64().is_some_and(|sent| sent >= 8_000.0), "{row}");
+        let kinds = row["kinds"].as_object().expect("kinds");
+        let sent = ["create", "return"].map(|kind| kinds.get(kind).and_then(Value::as_f64));
+        assert_eq!(sent, [Some(4_000.0); 2], "{row}");
+        let all: f64 = kinds.values().filter_map(Value::as_f64).sum();
+        assert!(all < 8_100.0, "each is counted once: {row}");
         assert_eq!(row["without"][0][0], "coalesced", "{row}");
     }
     let drawn = fs::read_to_string(page.join("nodes.html")).expect("a page");
     assert!(drawn.contains("What coalesced is worth"), "{drawn}");
+}
+
+/// Another program that measures messages takes part, whatever it is; a peer that is no such
+/// program is an error, and nobody needs one.
+#[test]
+fn messages_are_measured_beside_a_peer() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if against_native() {
+        return;
+    }
+    let scratch = Scratch::new("bench-peer");
+    let work = scratch.fresh("work");
+    let measure = |script: &str| {
+        let peer = scratch.path().join("peer");
+        fs::write(&peer, script).expect("written");
+        fs::set_permissions(&peer, fs::Permissions::from_mode(0o755)).expect("it can be run");
+        let mut command = Command::new(binary());
+        command.args(["bench", "msg", "--rounds", "3", "--only", "one way, awake", "--json"]);
+        command.arg("--peer").arg(&peer);
+        run(&scratch, &work, command)
+    };
+    let outcome = measure(
+        "#!/bin/sh\necho some peer\nn=1\nwhile read -r x; do n=$((n * 10)); echo $n; done\n",
+    );
+    let document: Value = serde_json::from_slice(&outcome.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", outcome.shown()));
+    let peer = &document["peer"];
+    let figures = ["least_ns", "median_ns"].map(|name| peer[name].as_f64());
+    assert_eq!((&peer["name"], figures), (&Value::from("some peer"), [Some(10.0), Some(100.0)]));
+    let rows = document["rows"].as_array().expect("rows");
+    let own = rows.iter().find(|row| row["name"] == "64 B one way, awake").expect("our own");
+    let own_ns = own["median_ns"].as_f64().expect("a figure");
+    assert!((peer["ratio"].as_f64().expect("a ratio") - own_ns / 100.0).abs() < 0.01, "{document}");
+    let wrong = measure("#!/bin/sh\necho some peer\nread -r x; echo soon\n");
+    let [line] = crate::said(&wrong)[..] else { panic!("one line: {}", wrong.shown()) };
+    assert!(line.contains("some peer said \"soon\""), "{line}");
 }

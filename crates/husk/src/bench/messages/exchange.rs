@@ -42,11 +42,13 @@ pub struct Row {
     pub measure: fn() -> f64,
 }
 
+/// What a peer does, too.
+pub const ONE_WAY: &str = "64 B one way, awake";
 const FUTEX: &str = "futex there and back, asleep";
 
 /// All rows.
 pub const ALL: &[Row] = &[
-    row("64 B one way, awake", Goal::Ns(150.0), || trip(SLOT_BODY, Wait::HYBRID, MANY) / 2.0),
+    row(ONE_WAY, Goal::Ns(150.0), || trip(SLOT_BODY, Wait::HYBRID, MANY) / 2.0),
     row("64 B request and reply, awake", Goal::Ns(700.0), || trip(SLOT_BODY, Wait::HYBRID, MANY)),
     row("64 B request and reply, asleep", Goal::Of(1.2, FUTEX), || {
         trip(SLOT_BODY, Wait::SLEEP, FEW)

@@ -5,3 +5,4 @@ pub mod exchange;
 pub mod hares;
 pub mod msg;
 pub mod nodes;
+mod peer;

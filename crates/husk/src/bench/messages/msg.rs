@@ -3,13 +3,16 @@
 //!
 //! Every row is measured in each round, one after the other, by two threads on a core each. Printed
 //! are the least and the median of the rounds: a neighbour on either core is in all of them, so the
-//! load is printed, too. The control is the row of the pipe, measured twice in each round.
+//! load is printed, too. The control is the row of the pipe, measured twice in each round. A peer
+//! that is there (`peer`) is measured in each round, too.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
 
 use super::exchange::{self, Goal, Row};
+use super::peer::{self, Peer};
 use crate::bench::measure::machine::Machine;
 use crate::bench::measure::stop;
 use crate::bench::report::median;
@@ -30,6 +33,10 @@ pub struct Options {
     /// Only rows whose name contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Program that sends 64 bytes by iceoryx2, built from tests/peers/iceoryx2 [default:
+    /// husk-peer-iceoryx2, if there is one].
+    #[arg(long, value_name = "PROGRAM")]
+    peer: Option<PathBuf>,
 }
 
 /// The whole measurement.
@@ -40,6 +47,9 @@ struct Report {
     /// A row measured twice, one over the other: 1.0 where the figures mean something.
     control: f64,
     rows: Vec<Measured>,
+    /// iceoryx2, if its program is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<peer::Figures>,
 }
 
 #[derive(Serialize, Debug)]
@@ -58,6 +68,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let rows = crate::bench::chosen(exchange::ALL, |row| row.name, options.only.as_deref())?;
     let machine = Machine::look(None);
     let control = crate::bench::chosen(exchange::ALL, |row| row.name, Some(CONTROL))?[0];
+    let mut peer = Peer::start(options.peer.as_deref())?;
     let (mut figures, mut twice) = (vec![Vec::new(); rows.len()], Vec::new());
     for _ in 0..options.rounds {
         for (row, figures) in rows.iter().zip(&mut figures) {
@@ -65,12 +76,16 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
             figures.push((row.measure)());
         }
         twice.push((control.measure)() / (control.measure)());
+        peer.as_mut().map_or(Ok(()), Peer::measure)?;
     }
+    let measured = measured(&rows, &figures);
+    let own_ns = measured.iter().find(|row| row.name == exchange::ONE_WAY).map(|row| row.median_ns);
     let report = Report {
         machine,
         rounds: options.rounds,
         control: median(twice.into_iter()),
-        rows: measured(&rows, &figures),
+        rows: measured,
+        peer: peer.map(|peer| peer.figures(own_ns)),
     };
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -122,10 +137,24 @@ impl Report {
             let Measured { name, least_ns, median_ns, wanted, .. } = row;
             println!("{name:<38} {least_ns:>10.0} {median_ns:>10.0}  {wanted} {mark}");
         }
+        match &self.peer {
+            Some(peer) => print_peer(peer),
+            None => println!("{:<38} {:>21}  {}", "iceoryx2", "not there:", peer::HOW),
+        }
         println!("{:<38} {:>21.2}", "control: a pipe, measured twice", self.control);
         if !self.control_holds() {
             println!("\nThe control is not 1.0: this machine was too busy, measure again.");
         }
+    }
+}
+
+fn print_peer(peer: &peer::Figures) {
+    let peer::Figures { name, least_ns, median_ns, ratio } = peer;
+    println!("{name:<38} {least_ns:>10.0} {median_ns:>10.0}");
+    if let Some(ratio) = ratio {
+        let mark = if *ratio <= peer::WANTED { "ok" } else { "MISSED" };
+        let name = format!("{} over that", exchange::ONE_WAY);
+        println!("{name:<38} {ratio:>21.2}  <= {} {mark}", peer::WANTED);
     }
 }
 
