@@ -47,7 +47,7 @@ use husk_link::{
 use husk_proto::fs::{Attributes, Backing, Credentials, Imported, Kind, Origin, SetBits, Step};
 use husk_proto::image::Cover;
 use husk_proto::{Errno, Inode, Result};
-use husk_wire::messages::{decode_reply, encode};
+use husk_wire::messages::{ALL, KINDS, decode_reply, encode};
 use husk_wire::record::{Leaves, Moment, Object, Sort};
 use husk_wire::text::{List, Name};
 use husk_wire::{AFAR, Failure, Header, Message, Retry, Role};
@@ -69,6 +69,8 @@ pub const NOW_S: i64 = i64::MIN;
 
 /// Among the flags of what sets an attribute: from now on those of the image count.
 pub const TAKE_OVER: u32 = 4;
+
+const _: () = assert!(KINDS <= husk_kernel::image::REQUEST_KINDS_MAX as usize);
 
 /// Whether another node is the home of an inode.
 #[inline(always)]
@@ -219,7 +221,7 @@ impl Direct {
     /// Of a request with a body of `length` bytes.
     fn header(&self, kind: husk_wire::Kind, length: u32) -> Header {
         let (source, behalf) = (self.node(), self.kernel.session.pid());
-        let request = husk_kernel::image::next_request(&self.kernel);
+        let request = husk_kernel::image::next_request(&self.kernel, kind as u16);
         Header { source, length, request, behalf, ..Header::new(kind, Role::Request) }
     }
 
@@ -340,6 +342,12 @@ impl Direct {
     /// Requests that processes of this node have sent to the home.
     pub fn requests(&self) -> u64 {
         husk_kernel::image::requests(&self.kernel)
+    }
+
+    /// The same by kind: name and number of those of which there were any.
+    pub fn requests_by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let of = |kind| husk_kernel::image::requests_of(&self.kernel, kind as u16);
+        ALL.iter().map(move |one| (one.name, of(one.kind))).filter(|(_, count)| *count > 0)
     }
 
     /// The next turn of who places processes on nodes.

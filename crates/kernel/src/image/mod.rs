@@ -103,6 +103,10 @@ pub(crate) const LEASES_LIST: u32 = 422_400;
 pub const LEASES_MAX: u32 = 16;
 /// Leases, two words each.
 pub(crate) const LEASES: u32 = 422_408;
+/// How many requests processes of this node have sent to others, by kind.
+pub(crate) const REQUEST_KINDS: u32 = 423_000;
+/// Most kinds that are counted apart.
+pub const REQUEST_KINDS_MAX: u16 = 256;
 /// Lock, first free one and number of the epoll sets.
 pub(crate) const SETS_LIST: u32 = 424_000;
 /// Sets' records.
@@ -123,6 +127,8 @@ pub(crate) const ANSWERS: u32 = 505_000;
 /// Watches (`watch`).
 pub(crate) const WATCH: u32 = 524_288;
 
+const _: () = assert!(LEASES + 2 * LEASES_MAX <= REQUEST_KINDS);
+const _: () = assert!(REQUEST_KINDS + REQUEST_KINDS_MAX as u32 <= SETS_LIST);
 const _: () = assert!(COPIES as usize + husk_abi::PATH_MAX / 8 <= PRIVATE as usize);
 const _: () = assert!(PRIVATE as usize + PRIVATE_BYTES_MAX / 8 <= HOME as usize);
 const _: () = assert!(HOME as usize + HOME_BYTES_MAX / 8 <= MOUNT_TABLE as usize);
@@ -368,11 +374,21 @@ pub fn next_turn(kernel: &Kernel) -> u64 {
     kernel.session.region.add(fixed(kernel, NODES_TURN), 1)
 }
 
-/// The number of the next request that a process of this node sends: none has the number 0.
-pub fn next_request(kernel: &Kernel) -> u32 {
+/// The number of the next request that a process of this node sends, of a `kind`: none has the
+/// number 0.
+pub fn next_request(kernel: &Kernel, kind: u16) -> u32 {
     kernel.session.unguard();
+    if kind < REQUEST_KINDS_MAX {
+        kernel.session.region.add(fixed(kernel, REQUEST_KINDS + u32::from(kind)), 1);
+    }
     let number = kernel.session.region.add(fixed(kernel, REQUESTS), 1);
     (number % u64::from(u32::MAX)) as u32 + 1
+}
+
+/// How many requests of a `kind` below `REQUEST_KINDS_MAX` processes of this node have sent.
+pub fn requests_of(kernel: &Kernel, kind: u16) -> u64 {
+    debug_assert!(kind < REQUEST_KINDS_MAX);
+    kernel.session.region.load(fixed(kernel, REQUEST_KINDS + u32::from(kind % REQUEST_KINDS_MAX)))
 }
 
 /// Requests that processes of this node have sent.

@@ -4,7 +4,7 @@
 //! reads that a process has not published yet (it does at its next change) are missing. The few
 //! operations of the supervisor are included.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
 use husk_carrier::Counts;
@@ -151,6 +151,9 @@ pub struct Report {
     pub directories_narrowed: u64,
     /// Calls that were refused.
     pub unsupported: Vec<Refused>,
+    /// Of a node that is not the home of its files: what its processes have asked the home for.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<&'static str, u64>,
 }
 
 /// Looks at the image that `name` names, as `husk fsck` does.
@@ -177,6 +180,7 @@ pub fn of(visit: &mut Visit) -> Report {
         directories_widened: sum(Operation::Widen),
         directories_narrowed: sum(Operation::Narrow),
         unsupported,
+        requests: visit.direct.requests_by_kind().collect(),
         kernels,
     }
 }
@@ -228,6 +232,9 @@ impl Report {
         }
         for Refused { call, number, count } in &self.unsupported {
             let _ = writeln!(text, "unsupported: {call} ({number}), refused {count}x");
+        }
+        for (kind, count) in &self.requests {
+            let _ = writeln!(text, "asked of node 0: {kind} {count}x");
         }
         text
     }

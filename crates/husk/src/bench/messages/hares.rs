@@ -10,9 +10,11 @@
 //! another node's. The time of a round is wall time, from the first start to the last end: the
 //! agent of the home works, too, and is nobody's child.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::Context;
+use husk_supervisor::show::stat;
 use serde::Serialize;
 
 use super::nodes::image;
@@ -37,12 +39,17 @@ pub struct Row {
     pub one_directory: bool,
     pub one_ms: f64,
     pub two_ms: f64,
+    /// The least of all rounds: what others did on the cores is in all the others.
+    pub one_least_ms: f64,
+    pub two_least_ms: f64,
     /// Time on two nodes over time on one: median of the rounds' ratios.
     pub ratio: f64,
     /// Time on one node once more over time on one.
     pub control: f64,
     /// Requests that were sent to the home in one round, by all processes.
     pub requests: f64,
+    /// The same by kind.
+    pub kinds: BTreeMap<String, f64>,
     /// Time without each technique over time with all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<(Technique, f64)>,
@@ -104,13 +111,20 @@ impl Sides {
     ) -> anyhow::Result<Row> {
         let place = if one_directory { "one" } else { "own" };
         self.round(workload, processes, place)?;
-        let before = requests(&self.two)?;
+        let before = asked(&self.two)?;
         let mut all = Vec::new();
         for _ in 0..rounds {
             all.push(self.round(workload, processes, place)?);
         }
-        let requests = requests(&self.two)?.saturating_sub(before) as f64 / f64::from(rounds);
+        let after = asked(&self.two)?;
+        let each =
+            |count: u64, before: u64| count.saturating_sub(before) as f64 / f64::from(rounds);
+        let kinds = after.requests.iter().map(|(kind, count)| {
+            (kind.to_string(), each(*count, before.requests.get(kind).copied().unwrap_or(0)))
+        });
+        let kinds: BTreeMap<_, _> = kinds.filter(|(_, count)| *count > 0.0).collect();
         let of = |pick: &dyn Fn(&Round) -> f64| median(all.iter().map(pick));
+        let least = |pick: &dyn Fn(&Round) -> f64| all.iter().map(pick).fold(f64::MAX, f64::min);
         let worth = |n: usize| of(&|round: &Round| round.without[n] / round.two);
         Ok(Row {
             name: workload.name,
@@ -118,9 +132,12 @@ impl Sides {
             one_directory,
             one_ms: of(&|round| round.one) / 1e6,
             two_ms: of(&|round| round.two) / 1e6,
+            one_least_ms: least(&|round| round.one) / 1e6,
+            two_least_ms: least(&|round| round.two) / 1e6,
             ratio: of(&|round| round.two / round.one),
             control: of(&|round| round.again / round.one),
-            requests,
+            requests: kinds.values().sum(),
+            kinds,
             without: self.without.iter().enumerate().map(|(n, one)| (one.0, worth(n))).collect(),
         })
     }
@@ -145,10 +162,9 @@ impl Sides {
     }
 }
 
-/// How many requests an image's other nodes have sent to its home so far.
-fn requests(worker: &Worker) -> anyhow::Result<u64> {
-    let rows = husk_supervisor::nodes::nodes(&worker.pid().to_string())?;
-    Ok(rows.iter().map(|row| row.requests).sum())
+/// What the second node of an image has done and asked so far.
+fn asked(worker: &Worker) -> anyhow::Result<stat::Report> {
+    Ok(stat::report(&format!("run-{}-1", worker.pid()))?)
 }
 
 impl Row {
