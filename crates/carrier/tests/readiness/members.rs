@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use husk_abi::nr;
 use husk_carrier::Direct;
-use husk_client::{Buffers, Call, Client, Memory, Verdict};
+use husk_client::{AGAIN, Buffers, Call, Client, Memory, Verdict};
 use husk_proto::descriptor::Shown;
 use husk_proto::epoll::{EVENT_BYTES, Epolls, Member, Set, Sleep, Sleeper, TAG};
 use husk_proto::fs::Span;
@@ -553,6 +553,31 @@ fn asked_anew_in_a_set_of_the_hosts(boss: &mut Direct) {
     assert_eq!(plain::CALLS.load(Ordering::Relaxed), before);
 }
 
+/// A thread is woken again and again for what others have taken: it waits on, as on Linux, and the
+/// host alone tells of the set after some time.
+fn woken_for_nothing(boss: &mut Direct) {
+    const WAKES: u32 = 1000;
+    let (mut main, other) = stage(boss, libc::EPOLLIN);
+    warm(&mut main);
+    let plain = Plain { region: -1 };
+    let buffers = Box::leak(Box::new(Buffers::new()));
+    let mut client = Client::new(main.direct, plain, plain, buffers);
+    let mut event = [0u8; EVENT_BYTES];
+    let asks = [main.epoll as usize, event.as_mut_ptr() as usize, 1, usize::MAX, 0, 0];
+    for wake in 0..WAKES {
+        let after = loop {
+            match client.call(Call { number: nr::epoll_wait, args: asks }) {
+                Verdict::Return(1..) => assert_eq!(wake, 0, "what the writes above have left"),
+                Verdict::PassThen(after) => break after,
+                other => panic!("{other:?}"),
+            }
+        };
+        event[4..].copy_from_slice(&(TAG | 0xffff).to_le_bytes());
+        assert_eq!(client.after(after, 1), AGAIN, "wake {wake}");
+    }
+    assert!(other.direct.epoll_is_hosts(other.set));
+}
+
 #[test]
 fn nobody_sleeps_beside_bytes_of_a_ring() {
     let (mut boss, _) = image(LAYOUT, Cover::Memory);
@@ -582,4 +607,5 @@ fn nobody_sleeps_beside_bytes_of_a_ring() {
     assert!(windows[0] >= 2 && windows[1] >= 1, "{windows:?}");
     come_beside_an_event_of_the_host(&mut boss);
     asked_anew_in_a_set_of_the_hosts(&mut boss);
+    woken_for_nothing(&mut boss);
 }

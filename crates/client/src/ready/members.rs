@@ -70,7 +70,7 @@ pub(crate) struct Waits {
     pub turns: Turns,
 }
 
-/// Waits that begin again in a row, before one ends as after a stop and a continuation.
+/// Waits that begin again in a row, before the host alone tells of what they wait for.
 pub(crate) const AGAIN_MAX: u32 = 100;
 
 /// The events of one answer, as they lie at `address`, and whose they are.
@@ -438,9 +438,9 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         if told.count == 0 && result > 0 {
             // A bell for what has been told already, or it has gone from the set.
             if again >= AGAIN_MAX as usize {
-                return Errno::EINTR.as_return();
+                self.set_to_host(set);
             }
-            self.waits.again = again as u32 + 1;
+            self.waits.again = (again as u32 + 1).min(AGAIN_MAX);
             return AGAIN;
         }
         told.count as i64
