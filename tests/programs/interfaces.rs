@@ -206,6 +206,17 @@ fn members(kind: &str) {
     printed_of(kind, "members", connected!("waits.c", "members.c"), &parts);
 }
 
+/// Full backlogs, what TCP tells of itself, connections that nobody uses (`queues.c`).
+#[test]
+fn connections_wait_for_room_tell_of_themselves_and_rest_as_on_linux() {
+    for kind in ["pair", "named", "tcp"] {
+        let mut parts = vec!["idle"];
+        parts.extend((kind != "pair").then_some("backlog"));
+        parts.extend((kind == "tcp").then_some("states"));
+        printed_of(kind, "queues", connected!("queues.c"), &parts);
+    }
+}
+
 /// More connections than rings, no room in the image, sides that are stopped for 2 s (10 s with
 /// `HUSK_FULL`), peers that never read.
 fn plenty(kind: &str) {

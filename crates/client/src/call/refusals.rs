@@ -11,6 +11,7 @@ use husk_abi::sys::ioctl::{
 use husk_abi::{PAGE, nr};
 use husk_proto::descriptor::Slot;
 use husk_proto::fs::Kind;
+use husk_proto::pipe::End;
 use husk_proto::{Description, Errno, Result, Services};
 
 impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
@@ -192,11 +193,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         let Some(description) = described else {
             return match self.pipe_end(fd) {
                 Some(end) if request == FIONREAD => self.counted_with_ring(c, end.pipe),
-                // The same number as `SIOCOUTQ`.
-                Some(end) if end.socket && request == TIOCOUTQ => match self.lane(end, true) {
-                    Some(lane) => self.counted_with_ring(c, lane.pipe),
-                    None => Ok(Verdict::Pass),
-                },
+                // The same number as `SIOCOUTQ`: of TCP what the other side has not acknowledged.
+                Some(end) if request == TIOCOUTQ && self.counts_unread(end) => {
+                    match self.lane(end, true) {
+                        Some(lane) => self.counted_with_ring(c, lane.pipe),
+                        None => Ok(Verdict::Pass),
+                    }
+                }
                 Some(_) if request == FIOASYNC => {
                     self.surrender(fd)?;
                     Ok(Verdict::Pass)
@@ -225,6 +228,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             FICLONE | FICLONERANGE | FS_IOC_FIEMAP => Err(Errno::EOPNOTSUPP),
             _ => Err(Errno::ENOTTY),
         }
+    }
+
+    /// Whether a socket's bytes count as not sent until they are read.
+    fn counts_unread(&self, end: End) -> bool {
+        end.socket && !self.services.lane_is_tcp(end.pipe)
     }
 
     /// `FIONREAD` of a file: bytes behind its own place.
