@@ -500,3 +500,100 @@ fn an_idle_connection_takes_little_memory_and_gives_it_back_to_the_next() {
         images.down("ci");
     }
 }
+
+/// Sets with connections in every state, of levels, edges and one-shots, told before or not, which
+/// go to whoever listens at an abstract name.
+const SET_GIVER: &str = "
+import json, select, socket, sys
+IN, HUNG, ENDED, EDGE, ONCE = 1, 0x10, 0x2000, 1 << 31, 1 << 30
+listener = socket.create_server(('127.0.0.1', 0))
+def made():
+    near = socket.create_connection(listener.getsockname()); far = listener.accept()[0]
+    for end in (near, far):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1); end.settimeout(20)
+    for _ in range(60):
+        near.sendall(b'w'); assert far.recv(1); far.sendall(b'v'); assert near.recv(1)
+    return near, far
+def comes(end, events):
+    one = select.poll(); one.register(end, events)
+    assert one.poll(20000)[0][1] & events == events
+given = socket.socket(socket.AF_UNIX); given.connect('\\0' + sys.argv[1])
+for how in (0, EDGE, ONCE):
+    for told in (False, True):
+        if told and how == EDGE: continue # they may be told twice
+        pairs = {name: made() for name in ('quiet', 'unread', 'ended', 'reset', 'behind')}
+        all = select.epoll()
+        for near, far in pairs.values(): all.register(far, IN | ENDED | how)
+        if not told: pairs['unread'][0].sendall(b'unread')
+        pairs['ended'][0].sendall(b'last'); pairs['ended'][0].shutdown(socket.SHUT_WR)
+        pairs['behind'][0].sendall(b'ahead')
+        for name in ('reset', 'behind'):
+            near, far = pairs[name]
+            far.sendall(b'lost'); comes(near, IN); near.close()
+        for name, events in (('ended', ENDED), ('reset', HUNG), ('behind', HUNG)):
+            comes(pairs[name][1], events)
+        if told: assert len(all.poll(20)) == 3
+        names = json.dumps({far.fileno(): name for name, (near, far) in pairs.items()})
+        socket.send_fds(given, [names.encode()], [all.fileno()])
+        assert given.recv(1) == b'd'
+        for name in ('unread', 'ended', 'reset', 'behind'):
+            if told and name == 'unread': continue
+            got = []
+            pairs[name][1].setblocking(False)
+            while len(got) < 9 and b'' not in got:
+                try: got.append(pairs[name][1].recv(99))
+                except OSError as error:
+                    got.append(error.errno)
+                    if name == 'unread': break
+            print(how, told, name, got, flush=True)
+";
+
+/// What they tell it.
+const SET_TAKER: &str = "
+import json, select, socket, sys
+listener = socket.socket(socket.AF_UNIX); listener.bind('\\0' + sys.argv[1]); listener.listen()
+print('listens', flush=True)
+given = listener.accept()[0]
+while True:
+    names, numbers, *_ = socket.recv_fds(given, 999, 1)
+    if not names: break
+    names, all, seen = json.loads(names), select.epoll.fromfd(numbers[0]), []
+    for name, events in sorted((names[str(fd)], events) for fd, events in all.poll(0)):
+        seen.append('%s %x' % (name, events))
+    again = sorted(names[str(fd)] for fd, _ in all.poll(0))
+    print(seen, again, flush=True)
+    all.close(); given.sendall(b'd')
+";
+
+/// What both say, the giver of sets inside or not.
+fn sets_given(images: &Images, inside: bool) -> [String; 2] {
+    let name = format!("husk-given-{}-{inside}", std::process::id());
+    let mut taker = images.command("python3", &["-c", SET_TAKER, &name]);
+    let mut taker = taker.stdout(Stdio::piped()).spawn().expect("python3");
+    let mut output = BufReader::new(taker.stdout.take().expect("a pipe"));
+    let (mut listens, mut told) = (String::new(), String::new());
+    output.read_line(&mut listens).expect("a line");
+    let words = ["-c", SET_GIVER, &name];
+    let mut giver = match inside {
+        true => images.command(husk(), &[&["exec", "ci", "--", "python3"], &words[..]].concat()),
+        false => images.command("python3", &words),
+    };
+    let output_of_giver = giver.output().expect("a giver");
+    assert!(output_of_giver.status.success(), "{}", shown(&output_of_giver));
+    output.read_to_string(&mut told).expect("what it says");
+    taker.wait().expect("its end");
+    [text(&output_of_giver.stdout), told]
+}
+
+#[test]
+fn sets_with_reset_and_ended_connections_tell_strangers_what_linux_tells() {
+    if against_native() {
+        return;
+    }
+    let images = Images::new("given");
+    images.done(&["up", "ci", "--memory", "64M"]);
+    let [native, inside] = [false, true].map(|inside| sets_given(&images, inside));
+    assert_eq!(native[1].lines().count(), 5, "{native:?}");
+    assert_eq!(inside, native);
+    images.down("ci");
+}

@@ -547,9 +547,11 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
         self.remove_bell(set, fd);
         for number in 0..PIPE_NUMBERS {
             let Some((member, true)) = self.services.epoll_member(set, number) else { continue };
-            if self.is_number_of(&member) {
-                let spent = self.services.epoll_is_spent(set, number);
-                let mask = if spent { member.mask & HOW } else { member.mask };
+            let spent = self.services.epoll_is_spent(set, number);
+            let mask = if spent { member.mask & HOW } else { member.mask };
+            // One that the host has fired for is quiet; what is changed is told of errors again.
+            let fired = spent && self.services.epoll_registered(set, number) == Some(mask);
+            if !fired && self.is_number_of(&member) {
                 let plain = core::hint::black_box(event(mask, member.data));
                 let at = plain.as_ptr() as usize;
                 let args = [fd, EPOLL_CTL_MOD as usize, member.fd as usize, at, 0, 0];
