@@ -158,6 +158,11 @@ fn redis() {
 }
 
 #[test]
+fn redistcp() {
+    row("redistcp", include_str!("sources/redistcp.sh"));
+}
+
+#[test]
 fn rsync() {
     row("rsync", include_str!("sources/rsync.sh"));
 }
