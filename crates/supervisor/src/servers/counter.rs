@@ -113,6 +113,8 @@ fn serve(
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
             // A client that has gone needs no answer.
             Ok(stream) => drop(serve_one(direct, &stream, &mut answer)),
+            // It has been shut down: whoever ends the image waits for this thread.
+            Err(_) if stop.load(Ordering::Relaxed) => return,
             Err(_) => thread::sleep(NAP),
         }
     }
