@@ -87,6 +87,9 @@ fn a_server_of_each_kind_can_be_measured() {
         let figures = ["native_ns", "husk_ns", "control", "rate"];
         let measured = figures.map(|name| row[name].as_f64() > Some(0.0));
         assert!(measured == [true; 4] && row["error"].is_null(), "{row}");
+        // A server takes a MiB, and the image some more.
+        let memory = |side: &str| row[format!("{side}_memory_bytes")].as_u64();
+        assert!(memory("native") > Some(1 << 20) && memory("husk") > memory("native"), "{row}");
     }
 }
 

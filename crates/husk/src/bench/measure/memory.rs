@@ -24,6 +24,22 @@ pub fn region_bytes(supervisor: u32) -> anyhow::Result<u64> {
     Ok(bytes)
 }
 
+/// Memory of a process and of all that it has started, in bytes. Pages that they share count once;
+/// those of the memfds that the first one has open count even where nobody has mapped them.
+pub fn tree_bytes(pid: u32) -> anyhow::Result<u64> {
+    let (mut own, mut shared) = (0, 0);
+    for process in crate::bench::servers::processes(pid)? {
+        // Who has ended meanwhile has none.
+        let Ok(sums) = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")) else {
+            continue;
+        };
+        let [all, shmem] = ["Pss:", "Pss_Shmem:"].map(|name| line_bytes(&sums, name));
+        own += all.saturating_sub(shmem);
+        shared += shmem;
+    }
+    Ok(own + shared.max(region_bytes(pid).unwrap_or(0)))
+}
+
 /// The descriptor's facts when it is a memfd.
 fn memfd(path: &Path) -> Option<std::fs::Metadata> {
     let target = std::fs::read_link(path).ok()?;
@@ -35,7 +51,12 @@ fn memfd(path: &Path) -> Option<std::fs::Metadata> {
 
 fn private_bytes(pid: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    Ok(line_bytes(&status, "RssAnon:"))
+}
+
+/// The number of KiB behind `name`, in bytes.
+fn line_bytes(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
     let kib: u64 = line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or(0);
-    Ok(kib * 1024)
+    kib * 1024
 }

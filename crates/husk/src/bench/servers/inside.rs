@@ -7,9 +7,12 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::bench::measure::memory;
 use crate::bench::measure::scratch::Scratch;
 use crate::bench::processes::exec::find;
 
@@ -258,12 +261,14 @@ impl Load {
     }
 
     /// Requests a second of one turn: the mean of all kinds. `image`: in an image of its own.
+    /// `weighs`: also the most memory that all processes had, in bytes, by a look every 50 ms.
     pub fn turn(
         &self,
         port: u16,
         files: &Path,
         image: Option<(&Scratch, Option<&str>)>,
-    ) -> anyhow::Result<f64> {
+        weighs: bool,
+    ) -> anyhow::Result<(f64, u64)> {
         self.programs().iter().try_for_each(|program| find(program).map(drop))?;
         let mut command = match image {
             Some((scratch, guard)) => {
@@ -279,14 +284,33 @@ impl Load {
         let files = image.map_or(files, |(scratch, _)| &scratch.mount);
         command.args(["-c", self.script(), "bash", &port.to_string()]).arg(files);
         command.args(self.arguments());
-        let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
-        let output = output.with_context(|| format!("cannot start {command:?}"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let (pid, ended) = (child.id(), AtomicBool::new(!weighs));
+        let (output, memory_bytes) = std::thread::scope(|scope| {
+            let most = scope.spawn(|| most_memory(pid, &ended));
+            let output = child.wait_with_output();
+            ended.store(true, Ordering::Relaxed);
+            (output, most.join().unwrap_or(0))
+        });
+        let output = output?;
         let said = String::from_utf8_lossy(&output.stdout);
         let rates = self.rates(&said);
         let answered = output.status.success() && !rates.is_empty() && !self.failed(&said);
         anyhow::ensure!(answered, "{} said {said:?}", self.programs()[0]);
-        Ok(rates.iter().sum::<f64>() / rates.len() as f64)
+        Ok((rates.iter().sum::<f64>() / rates.len() as f64, memory_bytes))
     }
+}
+
+/// The most memory that a process and all that it starts have until it has ended, in bytes.
+fn most_memory(pid: u32, ended: &AtomicBool) -> u64 {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let mut most = 0;
+    while !ended.load(Ordering::Relaxed) {
+        most = most.max(memory::tree_bytes(pid).unwrap_or(0));
+        std::thread::sleep(LOOK_EVERY);
+    }
+    most
 }
 
 #[cfg(test)]

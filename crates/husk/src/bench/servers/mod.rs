@@ -9,7 +9,8 @@
 //!
 //! A figure is processor time of the server for a request: of all processes below the one that was
 //! started, so that of an image its supervisor counts, too. Where a server has a core of its own,
-//! that is what bounds its rate, and others' work on the machine moves it less.
+//! that is what bounds its rate, and others' work on the machine moves it less. Memory is looked at
+//! in the round that does not count: of the server's processes, or of all of a row both inside.
 //!
 //! Invariants
 //! 1. A round asks each side once; a row's ratio is the median of the rounds' quotients.
@@ -34,6 +35,7 @@ use serde::Serialize;
 
 use crate::bench::files::operations::Wanted;
 use crate::bench::measure::machine::Machine;
+use crate::bench::measure::memory;
 use crate::bench::measure::scratch::Scratch;
 use crate::bench::measure::stop;
 use crate::bench::processes::exec::find;
@@ -138,6 +140,10 @@ struct Measured {
     control: f64,
     /// Requests a second: the image's over the native rate.
     rate: f64,
+    /// Memory of all processes natively, with shared pages once, while they are asked; in bytes.
+    native_memory_bytes: u64,
+    /// The same in an image, with its supervisor.
+    husk_memory_bytes: u64,
 }
 
 /// What one turn of a side showed.
@@ -145,6 +151,7 @@ struct Measured {
 struct Turn {
     cpu_ns: f64,
     rate: f64,
+    memory_bytes: u64,
 }
 
 /// Measures.
@@ -172,14 +179,17 @@ impl Row {
     fn measure(&self, scratch: &Scratch, options: &Options) -> Measured {
         match self.rounds(scratch, options) {
             Ok(rounds) => Measured::of(self, &rounds),
-            Err(error) => {
-                let row = report::Row::failed(self.name, format!("{error:#}"));
-                Measured { row, control: 0.0, rate: 0.0 }
-            }
+            Err(error) => Measured {
+                row: report::Row::failed(self.name, format!("{error:#}")),
+                control: 0.0,
+                rate: 0.0,
+                native_memory_bytes: 0,
+                husk_memory_bytes: 0,
+            },
         }
     }
 
-    /// Native, native again and in an image, round by round, after a round that does not count.
+    /// Native, native again and in an image, round by round; of the first only memory counts.
     fn rounds(&self, scratch: &Scratch, options: &Options) -> anyhow::Result<Vec<[Turn; 3]>> {
         if let Server::Inside(load) = self.server {
             return rounds_inside(&load, scratch, options);
@@ -201,11 +211,11 @@ impl Row {
                 // Each begins as often as any other.
                 let n = (n + number as usize) % sides.len();
                 stop::check()?;
-                turns[n] = sides[n].turn()?;
+                turns[n] = sides[n].turn(number == 0)?;
             }
             anyhow::Ok(turns)
         };
-        (0..=options.rounds).map(&mut round).skip(1).collect()
+        (0..=options.rounds).map(&mut round).collect()
     }
 }
 
@@ -223,12 +233,12 @@ fn rounds_inside(
             stop::check()?;
             let site = Site::new(scratch, ["a", "b", "image"][n])?;
             let image = if n == 2 { image } else { None };
-            let rate = load.turn(site.port, &site.files, image)?;
-            turns[n] = Turn { cpu_ns: 1e9 / rate.max(1.0), rate };
+            let (rate, memory_bytes) = load.turn(site.port, &site.files, image, number == 0)?;
+            turns[n] = Turn { cpu_ns: 1e9 / rate.max(1.0), rate, memory_bytes };
         }
         anyhow::Ok(turns)
     };
-    (0..=options.rounds).map(&mut round).skip(1).collect()
+    (0..=options.rounds).map(&mut round).collect()
 }
 
 /// The processors that this process may use: servers get the first, who asks them the second.
@@ -350,8 +360,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Asks for a while.
-    fn turn(&self) -> anyhow::Result<Turn> {
+    /// Asks for a while; `weighs`: looks at its memory then.
+    fn turn(&self, weighs: bool) -> anyhow::Result<Turn> {
         let (before, began) = (cpu_ns(self.child.id())?, Instant::now());
         let requests = match self.server {
             Server::Redis | Server::Inside(_) => ask_redis(self.site.port)?,
@@ -360,7 +370,8 @@ impl Running {
         anyhow::ensure!(requests > 0, "nothing was answered");
         let wall_s = began.elapsed().as_secs_f64();
         let cpu_ns = (cpu_ns(self.child.id())? - before) as f64 / requests as f64;
-        Ok(Turn { cpu_ns, rate: requests as f64 / wall_s })
+        let memory_bytes = if weighs { memory::tree_bytes(self.child.id())? } else { 0 };
+        Ok(Turn { cpu_ns, rate: requests as f64 / wall_s, memory_bytes })
     }
 
     /// Asks the server to end, in its own words: signals that end a measurement are blocked in it.
@@ -409,6 +420,20 @@ fn threads(pid: u32) -> anyhow::Result<Vec<PathBuf>> {
             let children = fs::read_to_string(thread.path().join("children"))?;
             processes.extend(children.split_whitespace().flat_map(str::parse::<u32>));
             all.push(thread.path());
+        }
+    }
+    Ok(all)
+}
+
+/// A process, and all that it has started and that have not ended.
+pub fn processes(pid: u32) -> anyhow::Result<Vec<u32>> {
+    let (mut all, mut index) = (vec![pid], 0);
+    while let Some(&pid) = all.get(index) {
+        index += 1;
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for thread in threads.flatten() {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().flat_map(str::parse::<u32>));
         }
     }
     Ok(all)
@@ -491,13 +516,19 @@ fn said(command: &mut Command) -> anyhow::Result<String> {
 }
 
 impl Measured {
+    /// The first round tells of memory alone.
     fn of(row: &Row, rounds: &[[Turn; 3]]) -> Measured {
+        let ([native, _, image], rounds) =
+            rounds.split_first().map_or(([Turn::default(); 3], rounds), |(one, all)| (*one, all));
+        let [native_memory_bytes, husk_memory_bytes] = [native, image].map(|one| one.memory_bytes);
         let times = rounds.iter().map(|[native, _, image]| (native.cpu_ns, image.cpu_ns));
         let quotients = |pick: fn(&[Turn; 3]) -> f64| report::median(rounds.iter().map(pick));
         Measured {
             row: report::Row::of(row.name, row.wanted, 1.0, times.collect()),
             control: quotients(|[native, control, _]| native.cpu_ns / control.cpu_ns.max(1.0)),
             rate: quotients(|[native, _, image]| image.rate / native.rate.max(1.0)),
+            native_memory_bytes,
+            husk_memory_bytes,
         }
     }
 
@@ -512,13 +543,16 @@ impl Report {
         let Machine { cpu, cores, kernel, load, guard } = &self.machine;
         println!("{cpu}, {cores} cores, Linux {kernel}");
         println!("load {load:.1}, guard {guard}; ns of processor time a request, medians");
-        println!("(both inside: ns a request, by the rate that who asks prints)\n");
+        println!("(both inside: ns a request, by the rate that who asks prints)");
+        println!("memory: MiB of all processes natively, and in an image with its supervisor\n");
         println!(
-            "{:<32} {:>10} {:>10} {:>8}  control   rate  wanted",
+            "{:<32} {:>10} {:>10} {:>8}  control   rate       memory  wanted",
             "", "native", "husk", "ratio"
         );
-        for Measured { row, control, rate } in &self.rows {
-            row.print(&format!("{control:>7.3} {rate:>6.3} "));
+        for Measured { row, control, rate, native_memory_bytes, husk_memory_bytes } in &self.rows {
+            let [native, husk] = [native_memory_bytes, husk_memory_bytes]
+                .map(|&bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)));
+            row.print(&format!("{control:>7.3} {rate:>6.3} {native:>5} {husk:>6} "));
         }
         if self.rows.iter().any(|row| row.row.error.is_none() && !row.holds()) {
             println!("\nA control is not 1.0: this machine was too busy, measure again.");
