@@ -62,6 +62,13 @@ static void *calls(void *fd)
     return (void *)(long)connect(*(int *)fd, (void *)&place, place_length);
 }
 
+static void waited(pthread_t thread)
+{
+    void *result;
+    must("joined", pthread_join(thread, &result) == 0);
+    say("waited", (long)result);
+}
+
 /* As many connect as the backlog takes, then some more, without waiting or with it: who finds no
    room is told so, or waits until some are accepted. */
 static void backlog(void)
@@ -91,10 +98,8 @@ static void backlog(void)
         say("close", close(far));
         say("end", read(ends[n], &byte, 1));
     }
-    void *result;
-    must("joined", pthread_join(thread, &result) == 0);
-    say("waited", (long)result);
     if (!tcp) { /* no other is under way */
+        waited(thread);
         int far = accept(listener, NULL, NULL);
         talk(waits, far);
         say("none", fcntl(listener, F_SETFL, O_NONBLOCK));
@@ -119,6 +124,7 @@ static void backlog(void)
         must("connected", ready(near, POLLOUT, PATIENCE_MS));
         talk(near, far);
     }
+    waited(thread);
 }
 
 static void states_of(int fd, const char *what)
