@@ -225,18 +225,24 @@ static void pauses(void)
         close(pair[0]);
     }
     for (int full = 0; full < 2; full++) {
-        int pair[2], set = epoll_create1(0);
+        int pair[2], ready[2], set = epoll_create1(0);
         struct epoll_event event = { EPOLLIN, { .u64 = 5 } };
+        must("pipe", pipe(ready) == 0);
         warm(pair);
         must("add", epoll_ctl(set, EPOLL_CTL_ADD, pair[1], &event) == 0);
         pid_t child = fork();
         if (child == 0) {
             close(pair[1]);
-            put_all(pair[0], 2, 0, 0, full ? ALL * 20 : 5000);
+            long first = full ? 10000 : 5000;
+            put_all(pair[0], 2, 0, 0, first);
+            must("ready", write(ready[1], "r", 1) == 1);
+            if (full) put_all(pair[0], 2, 0, first, ALL * 20 - first);
             char byte;
             _exit(read(pair[0], &byte, 1) != 1);
         }
         close(pair[0]);
+        char byte;
+        must("ready", read(ready[0], &byte, 1) == 1);
         usleep(full ? 100000 : 20000);
         stop(child, 1);
         say("wrong", take(pair[1], 2, 0, 0, 5000));
@@ -250,6 +256,8 @@ static void pauses(void)
         say("told", epoll_wait(set, &event, 1, PATIENCE_MS));
         close(pair[1]);
         close(set);
+        close(ready[0]);
+        close(ready[1]);
     }
     done(other);
 }
