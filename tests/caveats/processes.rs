@@ -365,3 +365,14 @@ print(shared > 0, shared < (32 << 10))
     let (linux, husk) = (format!("{same}False True\n"), format!("{same}True True\n"));
     Difference { script, linux: Some(&linux), husk: &husk }.check("resident", nothing);
 }
+
+#[test]
+fn fdinfo_shows_no_locks_of_files_of_the_image() {
+    let script = "
+import fcntl, os
+fd = os.open('file', os.O_RDWR)
+fcntl.flock(fd, fcntl.LOCK_EX)
+print('lock:' in open(f'/proc/self/fdinfo/{fd}').read())
+";
+    Difference { script, linux: Some("True\n"), husk: "False\n" }.check("fdinfo", one_file);
+}
