@@ -36,6 +36,7 @@ mod numbers;
 mod pages;
 mod picture;
 mod screen;
+mod sim;
 mod top;
 
 use std::ffi::{OsStr, OsString};
@@ -312,6 +313,9 @@ enum Command {
     },
     /// Measure an image and the host, alternately.
     Bench(bench::Options),
+    /// Predict the throughput of Hare's workloads on 1 to 1,000 nodes from measured costs, for a
+    /// directory with one home and for one that is spread over all.
+    Sim(sim::Options),
 }
 
 /// What an image is made from.
@@ -596,6 +600,7 @@ fn begin() -> ExitCode {
         Command::Explain(options) => explain::run(&options),
         Command::Stat { image, json } => print_stat(&image, json),
         Command::Bench(options) => bench::run(options).unwrap_or_else(unmeasured),
+        Command::Sim(options) => sim::run(&options).unwrap_or_else(unmeasured),
     }
 }
 

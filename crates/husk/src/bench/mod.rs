@@ -40,6 +40,8 @@ use std::time::Duration;
 use husk_supervisor::output::failure::{Failure, STATUS_SIGNAL_BASE};
 
 use crate::picture;
+pub use report::median;
+
 use files::{hare, operations, scale, scale_part, workloads, write_back};
 use measure::{fragment, pair, scratch, stop, technique, worker};
 use messages::{msg, nodes};
@@ -289,4 +291,10 @@ fn measure_all(options: &FsOptions) -> anyhow::Result<ExitCode> {
         report.print_table()
     }
     Ok(if report.control_holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Hare's workload called `name`.
+#[cfg(test)]
+pub fn workload(name: &str) -> anyhow::Result<&'static workloads::Workload> {
+    workloads::find(name)
 }

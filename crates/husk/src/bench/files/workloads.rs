@@ -136,6 +136,12 @@ impl Workload {
         Ok(spent)
     }
 
+    /// Prepares it for one process in `dir`.
+    #[cfg(test)]
+    pub fn prepare_in(&self, dir: &Path) -> anyhow::Result<()> {
+        (self.prepare)(dir, 0)
+    }
+
     fn command(&self, index: u32) -> std::io::Result<Command> {
         let mut command = match self.run {
             Run::Program(argv) => {
