@@ -2,7 +2,8 @@
 //!
 //! `/proc/self/fd/N`, `/dev/fd/N`, `/proc/self/cwd`, `/proc/PID/cwd` lead to the object itself, not
 //! to a path;
-//! `/proc/self/exe` leads to the program the runtime has loaded, not to the runtime.
+//! `/proc/self/exe` leads to the program the runtime has loaded, not to the runtime;
+//! `/proc/self/map_files/START-END` to the file of the image that is mapped there.
 
 use crate::path::{Aim, Place};
 use crate::{Client, Host, Memory};
@@ -37,6 +38,8 @@ pub(crate) enum Proc {
     Program,
     /// What this process has mapped.
     Maps,
+    /// The file of the image that it has mapped.
+    MapFile(Inode),
     /// What is to be known of a descriptor.
     FdInfo(u32),
 }
@@ -103,7 +106,13 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 self.buffers.walks[w].replace_front(rest, path)?;
                 Ok(Magic::Rewritten)
             }
-            Proc::Maps | Proc::FdInfo(_) => Ok(Magic::Host),
+            Proc::MapFile(inode) if whole => {
+                // The host follows such links for few users.
+                let path = self.buffers.walks[w].for_host();
+                Errno::check(self.host.call(nr::faccessat, [AT_FDCWD as usize, path, 0, 0, 0, 0]))?;
+                Ok(Magic::Object(inode, rest))
+            }
+            Proc::Maps | Proc::MapFile(_) | Proc::FdInfo(_) => Ok(Magic::Host),
         }
     }
 
@@ -168,6 +177,10 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
             b"cwd" => (Proc::WorkingDirectory, end),
             b"exe" => (Proc::Program, end),
             b"maps" | b"smaps" => (Proc::Maps, end),
+            b"map_files" => {
+                let (range, end) = names.next()?;
+                (Proc::MapFile(self.host.mapped(start_of_range(range)?)?.0), end)
+            }
             b"fd" | b"fdinfo" => {
                 let (number, end) = names.next()?;
                 let number = decimal(number)?;
@@ -237,6 +250,7 @@ impl<S: Services, H: Host, M: Memory> Client<S, H, M> {
                 _ => return Ok(None),
             },
             Proc::Program => return Ok(Some(self.program_link(w)).filter(|&length| length > 0)),
+            Proc::MapFile(inode) => inode,
             Proc::Maps | Proc::FdInfo(_) => return Ok(None),
         };
         match self.path_of(inode) {
@@ -366,6 +380,13 @@ impl<'a> Iterator for Names<'a> {
             }
         }
     }
+}
+
+/// Where a range of addresses begins, as `map_files` names it: `START-END`.
+fn start_of_range(name: &[u8]) -> Option<usize> {
+    let end = name.iter().position(|&b| b == b'-').filter(|end| (1..=16).contains(end))?;
+    let digit = |b: &u8| char::from(*b).to_digit(16).map(|digit| digit as usize);
+    name[..end].iter().try_fold(0, |sum, b| Some(sum << 4 | digit(b)?))
 }
 
 /// A number as `/proc` has it.

@@ -41,10 +41,29 @@ with open('data', 'r+b') as file:
 for way in ['self', str(os.getpid()), f'self/task/{os.getpid()}']:
     with open(f'/proc/{way}/maps') as file:
         print([parts[2] for parts in rows(file.read()) if parts[5] == os.path.realpath('data')])
+
+
+def linked(wanted):
+    names = os.listdir('/proc/self/map_files')
+    links = [(name, os.readlink(f'/proc/self/map_files/{name}')) for name in names]
+    return [(name, link) for name, link in links if wanted in link and 'memfd:' not in link]
+
+
+def followed(name):
+    try:
+        return os.stat(f'/proc/self/map_files/{name}').st_ino == os.fstat(opened).st_ino
+    except OSError as error:
+        return error.errno
+
+
+opened = os.open('data', os.O_RDONLY)
+print([(link == os.path.realpath('data'), followed(name)) for name, link in linked('/data')])
 os.rename('data', 'moved name')
+print([link == os.path.realpath('moved name') for _, link in linked('/moved name')])
 with open('/proc/self/maps') as file:
     print([os.path.basename(parts[5]) for parts in rows(file.read()) if 'moved' in parts[5]])
 os.unlink('moved name')
+print(len(linked(' (deleted)')))
 with open('/proc/self/maps') as file:
     print(sum('deleted' in parts[5] and 'memfd' not in parts[5] for parts in rows(file.read())))
 for flags in [os.O_WRONLY, os.O_RDONLY | os.O_DIRECTORY]:
