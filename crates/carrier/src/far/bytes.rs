@@ -2,7 +2,7 @@
 
 use husk_kernel::fs::bytes;
 use husk_link::SLOT_BYTES_MAX;
-use husk_proto::fs::{Fs as _, Place, Span, SpanKind};
+use husk_proto::fs::{Fs as _, Piece, Place, Span, SpanKind};
 use husk_proto::process::Processes as _;
 use husk_proto::{Errno, Inode, Result};
 use husk_wire::record::{Run, SpaceCall};
@@ -36,6 +36,21 @@ pub(super) fn with_room<T>(count: usize, step: impl FnOnce(&mut [u8]) -> Result<
 }
 
 impl Direct {
+    /// `Shortcuts::piece`: in the home's memory, once that is mapped.
+    #[inline]
+    pub(crate) fn far_piece(&self, inode: Inode, offset: u64, length: usize) -> Option<Piece> {
+        // From there on places are at an offset of the home.
+        let home = self.home.as_ref().filter(|_| offset < SHARED)?;
+        bytes::piece(home, there(inode), offset, length)
+    }
+
+    /// `Shortcuts::has_read` of such a piece.
+    #[inline]
+    pub(crate) fn far_has_read(&self, inode: Inode, piece: Piece) -> bool {
+        let now_ns = self.now();
+        self.home.as_ref().is_some_and(|home| bytes::has_looked(home, there(inode), piece, now_ns))
+    }
+
     #[cold]
     #[inline(never)]
     pub(crate) fn far_read(

@@ -337,13 +337,8 @@ pub(crate) mod shortcuts {
     }
 
     #[inline(always)]
-    pub(crate) fn piece(
-        _me: &Direct,
-        _inode: Inode,
-        _offset: u64,
-        _length: usize,
-    ) -> Option<Piece> {
-        None
+    pub(crate) fn piece(me: &Direct, inode: Inode, offset: u64, length: usize) -> Option<Piece> {
+        me.far_piece(inode, offset, length)
     }
 }
 

@@ -21,6 +21,9 @@ pub(crate) fn holds(me: &Direct, witnesses: &[Witness]) -> bool {
 
 #[inline(always)]
 pub(crate) fn has_read(me: &Direct, inode: Inode, piece: Piece) -> bool {
+    if is_far(inode) {
+        return me.far_has_read(inode, piece);
+    }
     let has = husk_kernel::fs::bytes::has_read(&me.kernel, inode, piece, me.now());
     if has {
         me.kernel.count(Operation::Read);

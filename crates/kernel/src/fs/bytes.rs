@@ -6,12 +6,11 @@
 //!    changes map, size and times.
 //! 3. New blocks are filled before they enter the map, and size moves in the same transaction: an
 //!    append that dies leaves nothing, and nobody ever sees stale bytes.
-//! 4. Whoever moves the end outwards zeroes what is mapped in between. Truncation moves the end
-//!    first (with the mark TRIM) and frees blocks after; the next writer finishes what a death
-//!    left. A file's blocks are freed under its writer lock too (`orphan`): nobody writes to a
-//!    block that has another owner already. They go without the inode's own lock: it has the mark
-//!    GOING before, so that a look that finds none was made when all was there still, and the map
-//!    sequence tells of what went since.
+//! 4. Whoever moves the end outwards zeroes what is mapped between. Truncation moves the end first
+//!    (with the mark TRIM) and frees blocks after; the next writer finishes what a death left. A
+//!    file's blocks are freed under its writer lock (`orphan`): nobody writes to a block that has
+//!    another owner. They go without the inode's lock: it has the mark GOING before, so a look that
+//!    finds none was made when all was there; the map sequence tells of what went since.
 //! 5. Blocks of a pinned inode are zeroed instead of freed, and freed at the last unpin.
 //! 6. What cannot be put back to where it comes from is taken once its blocks are in the map.
 
@@ -139,6 +138,17 @@ pub fn has_read(kernel: &Kernel, inode: Inode, piece: Piece, now_ns: i64) -> boo
     }
     note_access(kernel, cell, now_ns);
     true
+}
+
+/// `has_read` for who may change nothing: no, too, where a read is to be noted.
+#[inline]
+pub fn has_looked(kernel: &Kernel, inode: Inode, piece: Piece, now_ns: i64) -> bool {
+    let region = &kernel.session.region;
+    let cell = region.map.object(INODE, inode.number);
+    // The bytes are read before the sequence is.
+    fence(Ordering::Acquire);
+    let now = region.load(cell.word(ino::MAP_SEQUENCE));
+    now == piece.sequence && !access_is_due(kernel, cell, now_ns)
 }
 
 /// Reads on from `done`. `Ok(false)`: the map moves faster than the bytes can be copied.
