@@ -101,7 +101,10 @@ const ORDER: &[(&str, &[&str])] = &[
     ),
     (
         "crates/husk/src/",
-        &["commands", "bench", "net", "top", "pages", "picture", "screen", "ends", "numbers"],
+        &[
+            "commands", "sim", "bench", "net", "top", "pages", "picture", "screen", "ends",
+            "numbers",
+        ],
     ),
 ];
 
