@@ -8,5 +8,5 @@ echo 'fn main() { println!("built {}", c::twice(21)); }' > src/main.rs
 cargo run --quiet
 # A backtrace names functions: the standard library finds the program's file in its maps.
 printf 'fn inner(n: u32) -> u32 { if n == 3 { panic!("deep") } inner(n + 1) + 1 }\nfn main() { println!("{}", inner(0)); }\n' > src/main.rs
-RUST_BACKTRACE=1 cargo run --quiet 2>&1 | grep -cE 'c::(inner|main)$'
+(RUST_BACKTRACE=1 cargo run --quiet 2>&1 || true) | grep -cE 'c::(inner|main)$'
 cd .. && rm -rf target c
