@@ -16,7 +16,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
@@ -28,7 +28,9 @@ use super::{Commit, old_must_stay};
 use crate::output::typed::typed;
 use crate::write_back::host::beneath::held::Held;
 use crate::write_back::host::beneath::schedule;
-use crate::write_back::host::beneath::{Object as Which, Place, object_of, set_len};
+use crate::write_back::host::beneath::{
+    Object as Which, Place, object_of, set_len, sync_file_system,
+};
 use crate::write_back::host::{content, hands};
 use crate::write_back::plan::{Content, Put};
 use crate::write_back::record::ledger;
@@ -40,7 +42,7 @@ const TAIL_BYTES_MAX: u64 = 64 << 10;
 /// All tails of a write-back: they are in memory and in its manifest.
 const TAILS_BYTES_MAX: u64 = 64 << 20;
 
-/// Files that are worth a thread beside the one that reads the image.
+/// Files that are worth a thread beside the one that reads the image, or a sync beside appends.
 const BESIDE_MIN: usize = 1024;
 
 /// What is to be appended.
@@ -305,34 +307,57 @@ fn after(held: &Held) -> io::Result<HostIdentity> {
 }
 
 impl<S: Source> Commit<'_, S> {
-    /// Appends tails to the files they belong to.
+    /// Appends tails to the files they belong to. While the next ones are appended, the disk gets
+    /// what the ones before have left.
     pub(in crate::write_back) fn grow_all<'p>(
         &mut self,
         all: impl Iterator<Item = (&'p Put, &'p Made)>,
     ) {
-        let (mut appends, mut waiting, mut directory) = (Vec::new(), Waiting::default(), None);
-        for (put, made) in all {
-            if let Some(why) = old_must_stay(put, made, &self.kept) {
-                self.not_placed(put, made, &format!("{why}: the old one is kept"));
-                continue;
+        thread::scope(|scope| {
+            let (mut appends, mut waiting, mut directory) = (Vec::new(), Waiting::default(), None);
+            let mut early = None;
+            for (put, made) in all {
+                if let Some(why) = old_must_stay(put, made, &self.kept) {
+                    self.not_placed(put, made, &format!("{why}: the old one is kept"));
+                    continue;
+                }
+                if directory != Some(&put.directory) {
+                    self.directories.insert(put.directory.clone());
+                    directory = Some(&put.directory);
+                }
+                let Some(append) = self.to_append(put, made, appends.len()) else {
+                    let placed = self.made_after_all(put);
+                    self.conclude(put, made, placed.map(drop));
+                    continue;
+                };
+                waiting.add(&append.place, append.tail.bytes.len() as u64);
+                appends.push(append);
+                if waiting.is_full() || appends.len() == BESIDE_MIN {
+                    self.append_all(&std::mem::take(&mut appends));
+                    waiting = Waiting::default();
+                    self.sync_early(scope, &mut early, &put.directory);
+                }
             }
-            if directory != Some(&put.directory) {
-                self.directories.insert(put.directory.clone());
-                directory = Some(&put.directory);
-            }
-            let Some(append) = self.to_append(put, made, appends.len()) else {
-                let placed = self.made_after_all(put);
-                self.conclude(put, made, placed.map(drop));
-                continue;
-            };
-            waiting.add(&append.place, append.tail.bytes.len() as u64);
-            appends.push(append);
-            if waiting.is_full() {
-                self.append_all(&std::mem::take(&mut appends));
-                waiting = Waiting::default();
-            }
+            self.append_all(&appends);
+        });
+    }
+
+    /// Begins to sync, unless that is going on. It promises nothing: errors are those of the sync
+    /// at the end, whose descriptor was opened before the writes and is another one.
+    fn sync_early<'s>(
+        &self,
+        scope: &'s Scope<'s, '_>,
+        early: &mut Option<ScopedJoinHandle<'s, ()>>,
+        directory: &Path,
+    ) {
+        let goes_on = early.as_ref().is_some_and(|thread| !thread.is_finished());
+        if goes_on || schedule::is_set() {
+            return;
         }
-        self.append_all(&appends);
+        if let Ok(opened) = self.beneath.open_to_sync(directory) {
+            let sync = move || drop(sync_file_system(&opened));
+            *early = thread::Builder::new().spawn_scoped(scope, sync).ok();
+        }
     }
 
     /// `None`: nothing can be noted, or there is nothing to append to.

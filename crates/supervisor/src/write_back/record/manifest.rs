@@ -355,11 +355,12 @@ impl Manifest {
     fn write(&mut self, lines: &[Line]) -> io::Result<()> {
         let some: Vec<_> = lines.chunks(LINES_AT_ONCE).collect();
         let text = hands::share(&some, |lines| text_of(lines));
-        let text = text.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+        let text = text.into_iter().collect::<Result<Vec<_>, _>>()?;
         if self.torn {
             return Err(io::Error::other("an earlier line could not be written"));
         }
-        let written = before("write").and_then(|()| self.file.write_all(&text));
+        let write = |()| text.iter().try_for_each(|part| self.file.write_all(part));
+        let written = before("write").and_then(write);
         self.torn = written.is_err();
         written
     }
