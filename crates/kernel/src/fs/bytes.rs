@@ -126,16 +126,20 @@ pub fn piece(kernel: &Kernel, inode: Inode, offset: u64, length: usize) -> Optio
     (whole && sound).then_some(Piece { span, sequence })
 }
 
+/// The file of a piece that was copied, if its map is the same still.
+#[inline(always)]
+fn unmoved(kernel: &Kernel, inode: Inode, piece: &Piece) -> Option<Cell> {
+    let cell = kernel.session.region.map.object(INODE, inode.number);
+    // The bytes are read before the sequence is.
+    fence(Ordering::Acquire);
+    let now = kernel.session.region.load(cell.word(ino::MAP_SEQUENCE));
+    (now == piece.sequence).then_some(cell)
+}
+
 /// `Fs::has_read`.
 #[inline(always)]
 pub fn has_read(kernel: &Kernel, inode: Inode, piece: Piece, now_ns: i64) -> bool {
-    let region = &kernel.session.region;
-    let cell = region.map.object(INODE, inode.number);
-    // The bytes are read before the sequence is.
-    fence(Ordering::Acquire);
-    if region.load(cell.word(ino::MAP_SEQUENCE)) != piece.sequence {
-        return false;
-    }
+    let Some(cell) = unmoved(kernel, inode, &piece) else { return false };
     note_access(kernel, cell, now_ns);
     true
 }
@@ -143,12 +147,7 @@ pub fn has_read(kernel: &Kernel, inode: Inode, piece: Piece, now_ns: i64) -> boo
 /// `has_read` for who may change nothing: no, too, where a read is to be noted.
 #[inline]
 pub fn has_looked(kernel: &Kernel, inode: Inode, piece: Piece, now_ns: i64) -> bool {
-    let region = &kernel.session.region;
-    let cell = region.map.object(INODE, inode.number);
-    // The bytes are read before the sequence is.
-    fence(Ordering::Acquire);
-    let now = region.load(cell.word(ino::MAP_SEQUENCE));
-    now == piece.sequence && !access_is_due(kernel, cell, now_ns)
+    unmoved(kernel, inode, &piece).is_some_and(|cell| !access_is_due(kernel, cell, now_ns))
 }
 
 /// Reads on from `done`. `Ok(false)`: the map moves faster than the bytes can be copied.

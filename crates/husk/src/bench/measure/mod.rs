@@ -3,6 +3,7 @@
 pub mod calm;
 pub mod fragment;
 pub mod lab;
+pub mod lines;
 pub mod machine;
 pub mod memory;
 pub mod pair;

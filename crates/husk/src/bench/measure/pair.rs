@@ -1,18 +1,16 @@
 //! The parent's side: workers, the baton between them, rounds and medians.
 //!
-//! Failure: a worker that says nothing for `ANSWER_MS` or ends is an error of the row's; an image
-//! that does not start is an error of the whole.
+//! Failure: a worker that says nothing for long (`lines`) or ends is an error of the row's; an
+//! image that does not start is an error of the whole.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nix::poll::{PollFd, PollFlags, poll};
 
 use super::calm::{self, Figures, Slice};
+use super::lines::Lines;
 use super::machine::Machine;
 use super::memory;
 use super::scratch::Scratch;
@@ -34,33 +32,29 @@ const BATCH_NS: f64 = 3_000_000.0;
 const SLICE_NS: f64 = 20_000.0;
 /// Slices in one round of a row of `pipes`.
 const SLICES: u64 = 150;
-/// Longest wait for one answer, where nobody says otherwise.
-const ANSWER_MS: u16 = 30_000;
 /// Empty files made to see what state one costs, after as many that fill the pages there are.
 const EMPTY_FILES: u64 = 40_000;
 
-/// One worker and the pipes to it.
+/// One worker.
 pub struct Worker {
-    child: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-    /// Longest wait for one answer.
-    pub patience_ms: u16,
+    lines: Lines,
 }
 
 impl Worker {
     /// Starts one.
     pub fn start(mut command: Command) -> anyhow::Result<Self> {
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
-        let orders = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().context("no pipe")?);
-        Ok(Self { child, orders, answers, patience_ms: ANSWER_MS })
+        let lines = Lines::start(&mut command);
+        Ok(Self { lines: lines.with_context(|| format!("cannot start {command:?}"))? })
+    }
+
+    /// Has it take longer for an answer.
+    pub fn be_patient(&mut self, most_ms: u16) {
+        self.lines.patience_ms = most_ms;
     }
 
     /// The image that it is in.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.lines.pid()
     }
 
     /// Hands the baton over and waits for it to come back; CPU time in ns.
@@ -87,14 +81,9 @@ impl Worker {
 
     fn ask(&mut self, order: &str) -> anyhow::Result<String> {
         crate::bench::measure::stop::check()?;
-        let orders = self.orders.as_mut().context("closed")?;
-        orders.write_all(order.as_bytes()).context("worker ended")?;
-        let mut ready = [PollFd::new(self.answers.get_ref().as_fd(), PollFlags::POLLIN)];
-        let most_ms = self.patience_ms;
-        anyhow::ensure!(poll(&mut ready, most_ms)? == 1, "no answer within {most_ms} ms");
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        match line.trim_end().split_once(' ') {
+        self.lines.send(order).context("worker ended")?;
+        let line = self.lines.answer()?;
+        match line.as_deref().and_then(|line| line.split_once(' ')) {
             Some(("ok", answer)) => Ok(answer.to_owned()),
             Some(("err", why)) => anyhow::bail!("{why}"),
             _ => anyhow::bail!("the worker ended"),
@@ -104,23 +93,6 @@ impl Worker {
     /// CPU time of one repetition, ns.
     fn batch(&mut self, operation: &Operation, count: u64) -> anyhow::Result<f64> {
         Ok(self.order("batch", count, operation.name)? / count as f64)
-    }
-}
-
-impl Drop for Worker {
-    /// Closing its input ends a worker; one that does not end is killed.
-    fn drop(&mut self) {
-        drop(self.orders.take());
-        let end = Instant::now() + Duration::from_millis(3_000);
-        while Instant::now() < end {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        // Both may fail only when it has just ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -274,7 +246,7 @@ impl Pair {
 
     /// Memory of the image before and after many empty files. Must come first: idle is idle.
     fn state(&mut self) -> anyhow::Result<State> {
-        let supervisor = self.husk.child.id();
+        let supervisor = self.husk.pid();
         self.husk.order("files", 1, "warm")?;
         let idle_bytes = memory::image_bytes(supervisor)?;
         self.husk.order("files", EMPTY_FILES, "many")?;

@@ -81,7 +81,7 @@ impl Sides {
             let mut image = two();
             technique.switch_off(&mut image);
             let mut worker = Worker::start(image)?;
-            worker.patience_ms = PATIENCE_MS;
+            worker.be_patient(PATIENCE_MS);
             Ok((technique, worker))
         });
         let without = lacking.collect::<anyhow::Result<_>>()?;

@@ -6,15 +6,13 @@
 //!        ◄── ns ──────          64 bytes one way, both sides polling, on the same two cores
 //! ```
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use anyhow::Context;
-use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
+use crate::bench::measure::lines::Lines;
 use crate::bench::report::median;
 
 /// What is looked for where no path is given.
@@ -23,14 +21,10 @@ pub const PROGRAM: &str = "husk-peer-iceoryx2";
 pub const HOW: &str = "cargo install --path tests/peers/iceoryx2, or name it with --peer";
 /// The most that our own way may take, times the peer's.
 pub const WANTED: f64 = 0.35;
-/// Longest wait for one answer.
-const ANSWER_MS: u16 = 30_000;
 
 /// A peer that runs.
 pub struct Peer {
-    child: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    lines: Lines,
     name: String,
     figures_ns: Vec<f64>,
 }
@@ -50,41 +44,24 @@ impl Peer {
     /// Starts the one at `path`, or what is called `PROGRAM`, if there is one.
     pub fn start(path: Option<&Path>) -> anyhow::Result<Option<Peer>> {
         let program = path.unwrap_or(Path::new(PROGRAM));
-        let mut command = Command::new(program);
-        let child = match command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() {
+        let mut lines = match Lines::start(&mut Command::new(program)) {
             Err(error) if path.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(None);
             }
             started => started.with_context(|| format!("cannot start {}", program.display()))?,
         };
-        let mut peer = Peer::of(child)?;
-        peer.name = peer.answer()?;
-        Ok(Some(peer))
-    }
-
-    fn of(mut child: Child) -> anyhow::Result<Peer> {
-        let orders = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().context("no pipe")?);
-        Ok(Peer { child, orders, answers, name: String::new(), figures_ns: Vec::new() })
+        let name = answer(&mut lines)?;
+        Ok(Some(Peer { lines, name, figures_ns: Vec::new() }))
     }
 
     /// Has it measure once.
     pub fn measure(&mut self) -> anyhow::Result<()> {
-        let name = self.name.clone();
-        let orders = self.orders.as_mut().context("closed")?;
-        orders.write_all(b"\n").with_context(|| format!("{name} has ended"))?;
-        let said = self.answer()?;
+        let Peer { lines, name, .. } = self;
+        lines.send("\n").with_context(|| format!("{name} has ended"))?;
+        let said = answer(lines)?;
         let ns = said.parse::<f64>().ok().filter(|ns| *ns > 0.0);
         self.figures_ns.push(ns.with_context(|| format!("{name} said {said:?}"))?);
         Ok(())
-    }
-
-    fn answer(&mut self) -> anyhow::Result<String> {
-        let mut ready = [PollFd::new(self.answers.get_ref().as_fd(), PollFlags::POLLIN)];
-        anyhow::ensure!(poll(&mut ready, ANSWER_MS)? == 1, "no answer within {ANSWER_MS} ms");
-        let mut line = String::new();
-        anyhow::ensure!(self.answers.read_line(&mut line)? > 0, "the peer has ended");
-        Ok(line.trim_end().to_owned())
     }
 
     /// What came of it, beside our own median.
@@ -96,11 +73,6 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
-    fn drop(&mut self) {
-        drop(self.orders.take());
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn answer(lines: &mut Lines) -> anyhow::Result<String> {
+    lines.answer()?.context("the peer has ended")
 }
